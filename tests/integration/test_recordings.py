@@ -1,12 +1,16 @@
 """Runs on a replayed recording, as commands: they measure the recorded machine, and are rehearsals."""
 
+import csv
 import json
+import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import boards
 import psutil
 import pytest
+from project import put
 from recordings import MACHINES
 
 from epochmeter.machine.recorded import archive as archives
@@ -29,13 +33,42 @@ def thor(tmp_path_factory) -> Path:
         str(file.relative_to(tree.root)): {"times_s": [0.0, PERIOD_S / 2], "values": [high, texts[1][file]]}
         for file, high in texts[0].items()
     }
-    entries = list(read_tree(tree.root).entries.values())
+    return write_recording(folder / "thor.tar.gz", tree.root, files)
+
+
+@pytest.fixture
+def nano(tmp_path) -> Path:
+    """A recording of a Nano with a card in its slot, on which its system is, and a hard disk at a USB port."""
+    root = boards.write(tmp_path / "machine", "nano").root
+    card, disk = (tmp_path / "media" / name for name in ("sd", "hdd_usb"))
+    soc = "devices/70000000.sdhci/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
+    usb = "devices/70090000.xusb/usb2/2-1/2-1:1.0/host0/target0:0:0/0:0:0:0/block/sda"
+    for path, number, facts in (
+        (soc, None, {"queue/rotational": 0, "device/type": "SD", "removable": 0}),
+        (f"{soc}/mmcblk0p1", "179:1", {"partition": 1}),
+        (usb, None, {"queue/rotational": 1, "device/model": "Portable", "removable": 0}),
+        (f"{usb}/sda1", "8:1", {"partition": 1}),
+    ):
+        put(root / "sys" / path, {name: f"{text}\n" for name, text in facts.items()})
+        for link in (f"class/block/{Path(path).name}", *([f"dev/block/{number}"] if number else [])):
+            (root / "sys" / link).parent.mkdir(parents=True, exist_ok=True)
+            (root / "sys" / link).symlink_to(os.path.relpath(root / "sys" / path, (root / "sys" / link).parent))
+    mounts = (("179:1", "/", "mmcblk0p1"), ("179:1", card, "mmcblk0p1"), ("8:1", disk, "sda1"))
+    lines = [f"25 1 {number} / {point} rw - ext4 /dev/{name} rw\n" for number, point, name in mounts]
+    put(root, {"proc/self/mountinfo": "".join(lines)})
+    for folder in (card, disk):
+        folder.mkdir(parents=True)
+    return write_recording(tmp_path / "nano.tar.gz", root)
+
+
+def write_recording(path: Path, root: Path, files: Mapping[str, object] | None = None) -> Path:
+    """Write the files of a machine as a recording, with the values of those that change."""
+    entries = list(read_tree(root).entries.values())
     manifest = {
         "format": archives.FORMAT, "version": archives.VERSION, "date": "2026-11-29", "epochmeter": "0.1.0",
         "architecture": "riscv64", "duration_s": PERIOD_S, "entries": len(entries), "missing": {"sys/x": "gone"},
     }  # fmt: skip
-    documents = {archives.MANIFEST: manifest, archives.SERIES: {"files": files}}
-    path = folder / "thor.tar.gz"
+    documents = {archives.MANIFEST: manifest, archives.SERIES: {"files": files or {}}}
     write_archive(path, {name: json.dumps(document).encode() for name, document in documents.items()}, entries)
     return path
 
@@ -72,6 +105,38 @@ def test_run_measures_the_recorded_board_and_is_a_rehearsal(project, thor, tmp_p
     assert set(players()) <= set(before)
     report = project.run("report", "tracking=none", check=True)
     assert "rehearsal" in report.stdout.lower(), "there is no other run"
+
+
+def test_sweep_over_the_storages_of_a_recorded_nano_is_compared(project, nano):
+    overrides = {
+        "machine.root": nano, "device": "nano", "device.accelerator": "cpu", "dataset": "digits", "cache": "cold",
+        "storage": "sd,hdd_usb,nvme", "storage.root": f"{nano.parent}/media/${{storage.name}}", "batch": 1000,
+        "meter.idle_s": 0.3,
+    }  # fmt: skip
+    (nano.parent / "media/nvme").mkdir()  # on the board, a folder of the card
+    project.run("train", *project.stubbed("-m", **overrides), check=True)
+    runs = [record.run() for record in project.records()]
+    media = [(run["storage"]["medium"], run["storage"]["devices"]) for run in runs]
+    assert media == [("sd", ["mmcblk0p1"]), ("hdd_usb", ["sda1"]), ("sd", ["mmcblk0p1"])]
+    assert [run["storage"].get("model") for run in runs] == [None, ["Portable"], None]
+    mismatches = [[reason for reason in run["rehearsal"] if reason.startswith("storage=")] for run in runs]
+    assert mismatches == [[], [], [f"storage=nvme requested, {nano.parent}/media/nvme/digits is on sd"]]
+    for record in project.records():
+        first, second = (window["metrics"] for window in record.windows())
+        assert first["epoch/page_cache_residency_before"] == 0
+        assert "epoch/page_cache_residency_before" in second
+        assert "epoch/read_bytes" not in first, "the disk of this machine is another one"
+        assert any("disk reads are not counted" in note for note in record.summary()["notes"])
+        assert first["epoch/power_mean_w"] == pytest.approx(boards.BOARDS["nano"].total_w(), rel=0.05)
+    project.run("report", "tracking=none", "include=[rehearsals]", check=True)
+    (sweep,) = project.sweeps()
+    with open(sweep / "report.csv", newline="") as file:
+        rows = [(row["storage.name"], row["run.storage.medium"]) for row in csv.DictReader(file)]
+    assert rows == [("sd", "sd"), ("hdd_usb", "hdd_usb"), ("nvme", "sd")]
+    names = {choice["configuration"] for choice in json.loads((sweep / "answer.json").read_text())["choices"]}
+    assert names <= {"storage sd", "storage hdd_usb", "storage nvme"}
+    energies = json.loads((sweep / "energy_rules.json").read_text())["runs"]
+    assert [(energy["title"], energy["per_second_j"] > 0) for energy in energies[:1]] == [("storage sd", True)]
 
 
 def test_settings_of_a_recorded_board_are_not_changed(project, thor):

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from project import put
 
-from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of_device, read_counters
+from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of_device, read_counters, recorded_disk_of
 
 PCI = "devices/pci0000:00"
 NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
@@ -138,6 +138,25 @@ def test_innermost_mount_is_used_and_blanks_are_decoded(tree):
     tree.mount("0:50", "/", "tmpfs").mount("0:50", "/media/my\\040card", "nfs")
     assert tree.find("0:50", "/media/my card/digits").medium == "network"
     assert tree.find("0:50", "/media/other").medium == "ram"
+
+
+def test_folder_of_a_recording_has_the_storage_of_its_path_whatever_its_number_is_here(tree, tmp_path):
+    here = ":".join(str(part(os.stat(tmp_path).st_dev)) for part in (os.major, os.minor))
+    usb = f"{USB}/sdb1"
+    tree.disk(SATA, here, queue__rotational=0)  # the number of this machine's disk is another one's there
+    tree.disk(CARD, queue__rotational=0, device__type="SD").disk(f"{CARD}/mmcblk0p1", "179:1", partition="1")
+    tree.disk(USB, queue__rotational=1, removable=0).disk(usb, "8:17", partition="1")
+    tree.mount("179:1", "/", "ext4").mount("8:17", str(tmp_path), "ext4").mount("8:18", "/media/user1/disk", "ext4")
+    assert recorded_disk_of("/nowhere", tree.root) == Disk(("mmcblk0p1",), "sd", "ext4")
+    assert recorded_disk_of(tmp_path / "cifar10", tree.root) == Disk(("sdb1",), "hdd_usb", "ext4")
+    hidden = recorded_disk_of("/media/maria/disk", tree.root)
+    assert (hidden.medium, hidden.devices) == ("unknown", ()), "it may be the mount point whose name was replaced"
+    tree.mount("0:60", "/container", "overlay", "overlay", f"rw,upperdir={tmp_path}")
+    assert recorded_disk_of("/container", tree.root).medium == "unknown"
+
+
+def test_recording_without_a_mount_table_has_unknown_storages(tmp_path):
+    assert recorded_disk_of("/data", tmp_path) == Disk((), "unknown", "unknown", "the recording has no mount table")
 
 
 def test_description_has_the_properties_of_the_physical_disks(tree):

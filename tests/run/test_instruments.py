@@ -34,8 +34,8 @@ def windowed(folder, monkeypatch):
     def measure(*counters, name="epoch", reason=None, **keys):
         readings = iter(counters)
         monkeypatch.setattr(instruments, "read_counters", lambda disk: next(readings))
-        monkeypatch.setattr(instruments, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
-        monkeypatch.setattr(instruments, "describe", lambda disk: {"medium": disk.medium})
+        found = Disk(("sda1",), "ssd", "ext4", reason), {"medium": "ssd"}
+        monkeypatch.setattr(instruments, "storage_of", lambda folder, root: found)
         source = DataSource(job_of(**keys), str(folder), print)
         assert source.metadata == {"medium": "ssd"}
         notes = [source.prepare(epoch) for epoch in range(2)]

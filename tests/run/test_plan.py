@@ -125,7 +125,8 @@ def test_fewer_gpus_than_ranks_are_a_rehearsal(order, rehearsal, node, monkeypat
 
 
 def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monkeypatch):
-    monkeypatch.setattr(resolve, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
+    found = Disk(("nvme0n1p1",), "nvme", "ext4"), {}
+    monkeypatch.setattr(resolve, "storage_of", lambda folder, root: found)
     (reason,) = rehearsal("storage=sd")
     assert reason.startswith("storage=sd requested, ")
     assert reason.endswith("is on nvme")

@@ -111,6 +111,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.build import build_report
     from epochmeter.report.output.footprint_files import write_footprint_files
     from epochmeter.report.output.report import first_sentences, print_report, print_text, write_errors, write_report
+    from epochmeter.report.output.samples import dataset_samples
     from epochmeter.results.run_status import RUNNING
     from epochmeter.tracking.client import check_address
     from epochmeter.tracking.report_artifacts import LIMIT_S, log_report
@@ -128,8 +129,9 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         folder = new_reports_folder()
     content = build_report(sweep, against, **options, draw=artist.draw if artist else lambda charts: None)
     print_report(content, console)
+    samples = dataset_samples(content.runs) if keys["report"]["samples"] and artist else []
     with write_errors(folder):
-        written = write_report(content, folder, warn, artist)
+        written = write_report(content, folder, warn, artist, samples)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
     why_none, entry = "tracking=none", (content.title, written, keys["tracking"], answer)

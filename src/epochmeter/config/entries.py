@@ -41,6 +41,7 @@ class Questions(Section):
         [], "earlier sweeps that predictions learn from: names, patterns or folders, as for sweep=; implies predict"
     )
     next: Annotated[int, rules.whole_number(0, 100)] = key(3, "number of runs that the prediction suggests")
+    samples: bool = key(True, "show training images of the dataset on the page; false: none, such as of private data")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,15 @@ def _read(batches: Path, image_folder: Path | None, say: Notify) -> tuple[int, d
     return classes, splits
 
 
+def first_images(folder: Path, count: int) -> list[numpy.ndarray] | None:
+    """Return the first training images of a prepared folder, channels last; None if it has no batches of CIFAR."""
+    paths = sorted(path for pattern in BATCHES["train"] for path in folder.glob(f"*/{pattern}") if path.is_file())
+    if not paths:
+        return None
+    images = _load(paths[0])["data"].reshape(SHAPE)[:count]
+    return [numpy.ascontiguousarray(image.transpose(1, 2, 0)) for image in images]
+
+
 def _load(path: Path) -> Any:
     with open(path, "rb") as file:
         return ArrayUnpickler(file, encoding="latin1").load()

@@ -39,6 +39,17 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: N
     return {"splits": splits, "classes": CLASSES, "channels": 1, "source": url}
 
 
+def first_images(folder: Path, count: int) -> list[numpy.ndarray] | None:
+    """Return the first training images of a prepared folder; None if it has no arrays of MNIST."""
+    path = folder / RAW_FOLDER / FILES["train_images"]
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        _, _, height, width = struct.unpack(">4I", file.read(16))
+        content = file.read(count * height * width)
+    return list(numpy.frombuffer(content, numpy.uint8).reshape(-1, height, width))
+
+
 def _read(path: Path, unpacked: Path | None) -> numpy.ndarray:
     """Return the array of an IDX file: the fourth byte is the number of dimensions, their sizes follow."""
     try:

@@ -78,6 +78,21 @@ def peek_manifest(dataset: Dataset, storage: Storage, root: Path) -> Manifest | 
     return next(filter(None, map(manifest.try_read_manifest, paths)), None)
 
 
+def prepared_folder(dataset: Dataset, storage: Storage, root: Path, digest: str) -> Path | None:
+    """Return the folder of a prepared dataset with this checksum, as it was inspected last; None if there is none."""
+    if _is_generated(dataset) or dataset.root is None:
+        return None
+    home = _home_folder(dataset, root)
+    folders = dict.fromkeys([training_folder(dataset, storage, root) or home, home])
+    for folder in filter(Path.is_dir, folders):
+        own = folder / MANIFEST_NAME
+        path = _user_manifest_path(dataset, home, root) or own if folder == home else own
+        found = manifest.try_read_manifest(path)
+        if found and found.digest == digest:
+            return folder
+    return None
+
+
 def dataset_checksum(dataset: Dataset, storage: Storage, root: Path) -> str | None:
     """Return the dataset's checksum; None if the dataset must be created, or a user's folder inspected again."""
     description = peek_manifest(dataset, storage, root)

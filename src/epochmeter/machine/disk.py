@@ -25,6 +25,7 @@ VIRTUAL_MODEL = re.compile(r"QEMU|VMware|VBOX|Msft|Google|Elastic Block Stor|nvm
 local NVMe disks of these clouds have other names."""
 NETWORK_DISK = re.compile(r"/(session\d+|rport-[-:\d]+)/|/(nbd|rbd|drbd)\d+$")  # in sysfs: iSCSI, Fibre Channel, others
 NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}  # transports of NVMe disks that are outside of the machine
+HIDDEN_NAME = re.compile(r"(/.+)/user\d+(?:/|$)")  # a mount point in a recording (recorded/identifiers.py)
 SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """Media that satisfy a configured medium; any other medium is satisfied by itself only."""
 
@@ -65,16 +66,37 @@ def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") 
     return disk_of_device(f"{os.major(number)}:{os.minor(number)}", existing, Path(root))
 
 
+def recorded_disk_of(folder: str | os.PathLike[str], root: Path) -> Disk:
+    """Find the storage that a folder has on a recorded machine, by the recorded mount table.
+
+    Device numbers of this machine's files mean nothing there, so the path alone decides.
+    """
+    place = Path(os.path.abspath(folder))
+    mount = _mount_of(None, place, root)
+    if mount is None:
+        return Disk((), "unknown", "unknown", "the recording has no mount table")
+    hidden = [parent for other in _mounts(root) for parent in _hidden_parents(other.point)]
+    if any(place.is_relative_to(parent) and not mount.point.startswith(f"{parent}/") for parent in hidden):
+        return Disk((), "unknown", "unknown", f"the recording does not have the name of the mount point of {place}")
+    if mount.filesystem == "overlay":
+        return Disk((), "unknown", "overlay", "the layers of an overlay are not recorded")
+    return _disk_of_mount(mount.number, mount, root)
+
+
 def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
     """Find the storage of a folder whose file system has the device number `major:minor`."""
     mount = _mount_of(number, folder, root)
+    if mount and mount.filesystem == "overlay":
+        return _overlay_disk(mount, folder, root)
+    return _disk_of_mount(number, mount, root)
+
+
+def _disk_of_mount(number: str, mount: Mount | None, root: Path) -> Disk:
     filesystem = mount.filesystem if mount else "unknown"
     if filesystem in MEMORY_FILESYSTEMS:
         return Disk((), "ram", filesystem, f"{filesystem} is in memory")
     if filesystem in NETWORK_FILESYSTEMS:
         return Disk((), "network", filesystem, f"{filesystem} is on a network")
-    if mount and filesystem == "overlay":
-        return _overlay_disk(mount, folder, root)
     link = root / "sys/dev/block" / number
     if not link.exists() and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
         node = root / mount.source.lstrip("/")
@@ -174,11 +196,17 @@ def _texts(paths: list[Path], inside: str) -> list[str]:
     return [text for path in paths if (text := read_text(path / inside))]
 
 
-def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
-    """Find the mount of a folder: the innermost one with the folder's device number.
+def _mount_of(number: str | None, folder: Path, root: Path) -> Mount | None:
+    """Find the mount of a folder: the innermost one with the folder's device number, if that is known.
 
     Files of btrfs have the number of their subvolume, which the table lacks; then it is the innermost mount of all.
     """
+    parents = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
+    candidates = [mount for mount in parents if mount.number == number] or parents
+    return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
+
+
+def _mounts(root: Path) -> list[Mount]:
     mounts = []
     for line in read_text(root / "proc/self/mountinfo").splitlines():
         mount_fields, _, system = line.partition(" - ")
@@ -187,9 +215,13 @@ def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
         subfolder, point, source = map(_unescape, (*paths, source))
         decoded = [_unescape(option) for option in options.split(",")]
         mounts.append(Mount(mount_number, subfolder, point, filesystem, source, decoded))
-    parents = [mount for mount in reversed(mounts) if folder.is_relative_to(mount.point)]
-    candidates = [mount for mount in parents if mount.number == number] or parents
-    return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
+    return mounts
+
+
+def _hidden_parents(point: str) -> list[str]:
+    """Return the folder of a mount point whose name a recording replaces, since it names a user."""
+    found = HIDDEN_NAME.match(point)
+    return [found[1]] if found else []
 
 
 def _unescape(text: str) -> str:

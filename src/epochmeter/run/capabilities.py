@@ -16,12 +16,12 @@ from epochmeter.config.schema import Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cpu_load import CpuLoad
-from epochmeter.machine.disk import describe, disk_of, satisfies
+from epochmeter.machine.disk import satisfies
 from epochmeter.machine.gauge_sampler import PERIOD_S, Gauges
 from epochmeter.machine.gpu_counters import GpuCounters, counter_ids, is_amd
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
-from epochmeter.machine.recorded.root import find_recording, root_folder
+from epochmeter.machine.recorded.root import find_recording, root_folder, storage_of
 from epochmeter.power.instrument import Domain, shortest_s
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, knob_openers
 from epochmeter.power.knobs.knob import Knob
@@ -120,7 +120,7 @@ def _examine(config: Examination, detected: str) -> Iterator[Row]:
         yield knob_row(KNOBS.get(key, key.replace("_", " ")), opener, NO_KNOB_MESSAGES[key])
     yield from gauge_rows(names, root)
     if folder := training_folder(config.dataset, config.storage, ROOT):
-        yield from storage_rows(folder, config.storage)
+        yield from storage_rows(folder, config.storage, config.machine.root)
     try:
         check_interpreter(find_interpreter(local.python))  # torch, whose profiler records the trace, is not imported
         yield Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
@@ -216,10 +216,9 @@ def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
             yield Row(name, True, source_names, PERIOD_S)
 
 
-def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
+def storage_rows(folder: Path, config: Storage, root: str) -> Iterator[Row]:
     """Yield the dataset's storage device, whether its reads are counted, and whether its cached pages are reported."""
-    disk = disk_of(folder)
-    facts = describe(disk)
+    disk, facts = storage_of(folder, root)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
     row = Row("storage", True, disk.medium, covers=f"{folder} on {disk.filesystem}{f', {models}' if models else ''}")
     if config.medium and not satisfies(config.medium, disk):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from epochmeter.config.schema import Job
 from epochmeter.console.console import Terminal
 from epochmeter.machine.cpu_load import CpuLoad
-from epochmeter.machine.disk import ReadCounters, describe, disk_of, read_counters
+from epochmeter.machine.disk import ReadCounters, read_counters
 from epochmeter.machine.gauge_sampler import Gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids
@@ -18,7 +18,7 @@ from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.marks import Marks
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 from epochmeter.machine.process_memory import NO_MEMORY, ProcessMemory
-from epochmeter.machine.recorded.root import root_folder
+from epochmeter.machine.recorded.root import root_folder, storage_of
 from epochmeter.power.meter import EnergyMeter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import IdlePower, Reading, measure_idle, take_reading
@@ -61,8 +61,9 @@ class DataSource:
         self._before: float | None = None
         self._marks: Marks[ReadCounters | None] = Marks()
         if self.files:
-            self._disk, self._residency = disk_of(self.files), Residency(self.files)
-            self.metadata, self.devices = documents.check(describe(self._disk), Storage), self._disk.devices
+            self._disk, description = storage_of(self.files, job.machine.root)
+            self._residency = Residency(self.files)
+            self.metadata, self.devices = documents.check(description, Storage), self._disk.devices
 
     @property
     def medium(self) -> str | None:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from epochmeter.config.interpreter import active_environment
+from epochmeter.config.printable import printable
 from epochmeter.config.schema import Job
 from epochmeter.config.script import ATTACHED, filled_command, is_program
 from epochmeter.run.shebang import Shebang, read_shebang
@@ -81,7 +82,7 @@ def _python_of_shebang(shebang: Shebang) -> tuple[str | None, str]:
     if path is None:
         return None, f"there is no program `{name}`"
     try:
-        has_torch, prefix = _probe(path)
+        has_torch, prefix, _ = _probe(path)
     except InputError as error:
         return None, problem_of(error).message
     if not has_torch:
@@ -91,9 +92,9 @@ def _python_of_shebang(shebang: Shebang) -> tuple[str | None, str]:
 
 def check_interpreter(interpreter: str) -> None:
     """Refuse an interpreter that is not Python 3.6 or newer with torch, which is not imported; InputError."""
-    has_torch, _ = _probe(interpreter)
+    has_torch, _, error = _probe(interpreter)
     if not has_torch:
-        raise input_error(f"{interpreter} {NOT_SUITED}", INSTALL)
+        raise input_error(f"{interpreter} {NOT_SUITED}{error and f': {error}'}", INSTALL)
 
 
 def _python_on_path() -> str | None:
@@ -101,8 +102,8 @@ def _python_on_path() -> str | None:
     path = _name_on_path()
     has_torch, prefix = False, ""
     with suppress(InputError):
-        has_torch, prefix = _probe(path) if path else (False, "")
-    own_has_torch, own_prefix = _probe(sys.executable)
+        has_torch, prefix, _ = _probe(path) if path else (False, "", "")
+    own_has_torch, own_prefix, _ = _probe(sys.executable)
     return None if prefix == own_prefix or (own_has_torch and not has_torch) else path
 
 
@@ -122,22 +123,26 @@ def _name_on_path() -> str | None:
 
 
 @cache  # the configurations of a sweep use the same interpreter
-def _probe(interpreter: str) -> tuple[bool, str]:
-    """Return whether an interpreter can train, and the folder of its environment; InputError if it cannot be run."""
+def _probe(interpreter: str) -> tuple[bool, str, str]:
+    """Return whether an interpreter can train, the folder of its environment, and the last line of its errors.
+
+    InputError if it cannot be run. A program that starts Python in a container has errors of its own.
+    """
     probe = _started_probe(interpreter)
     try:
-        printed, _ = probe.communicate(timeout=PROBE_LIMIT_S)
+        printed, errors = probe.communicate(timeout=PROBE_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         probe.kill()
         probe.communicate()
         raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
-    return probe.returncode == 0, os.path.realpath(os.fsdecode(printed.strip()))
+    *_, reason = errors.decode(errors="replace").strip().splitlines() or [""]
+    return probe.returncode == 0, os.path.realpath(os.fsdecode(printed.strip())), printable(reason)
 
 
 @cache
 def _started_probe(interpreter: str) -> "subprocess.Popen[bytes]":
-    pipe, none = subprocess.PIPE, subprocess.DEVNULL
+    pipe = subprocess.PIPE
     try:
-        return subprocess.Popen([interpreter, "-c", PROBE], stdin=none, stdout=pipe, stderr=none)
+        return subprocess.Popen([interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error

@@ -17,10 +17,10 @@ from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.cores import usable_cores
-from epochmeter.machine.disk import disk_of, satisfies
+from epochmeter.machine.disk import satisfies
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.machine.gpus import Gpu, find_gpus, select_gpus
-from epochmeter.machine.recorded.root import find_recording, root_folder
+from epochmeter.machine.recorded.root import find_recording, root_folder, storage_of
 from epochmeter.power.knobs.device_settings import NO_KNOB_MESSAGES, requested_knobs, target_of
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore import refuse_unrestored
@@ -142,7 +142,7 @@ def _storage_mismatch(job: Job, choice: str) -> list[str]:
     if medium is None or folder is None:
         return []
     check_storage(job.storage, ROOT)
-    disk = disk_of(folder)
+    disk, _ = storage_of(folder, job.machine.root)
     return [] if satisfies(medium, disk) else [f"storage={choice} requested, {folder} is on {disk.medium}"]
 
 

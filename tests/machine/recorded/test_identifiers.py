@@ -13,6 +13,7 @@ from epochmeter.machine.recorded.identifiers import Identifiers, find_identifier
         "0000:01:00.0", "pci0000:00/0000:00:01.0", "535.104.05", "5.15.148-tegra", "intel-rapl:0:0", "12:34:56",
         "bus@0/13e00000.host1x", "ina3221@40", "nvidia,p3768-0000+p3767-0005", "1-0040", "-5000", "12V", "::1", "0:25",
         "127.0.0.1", "96.00.89.00.01", "1652188021414866 us", "card0-DP-1", "", "ffffffff,ffffffff", "serial0",
+        "/media/sd", "/media/hdd_usb/cifar10 ext4",
         "MODE_15W_2CORE (id:0)", "ff" * 15, "0" * 32, "L4T 36.4.3", "a.b.c", "eth0", "mmcblk0p1",
     ],
 )  # fmt: skip
@@ -31,6 +32,9 @@ def test_other_texts_are_unchanged(text):
         ("fe80::1ff:fe23:4567:890a", "192.0.2.1"),
         ("2001:db8:1::2/64", "192.0.2.1/64"),
         ("/home/maria/data", "/home/user1/data"),
+        ("/media/maria/disk", "/media/user1/disk"),
+        ("/media/sdmaria", "/media/user1"),
+        ("/home/sd", "/home/user1"),
         ("maria@example.org", "user1"),
         ("naa.5000c500a1b2c3d4", "naa.serial1"),
         ("9f86d081884c7d659a2feaa0c55ad015", f"{1:032}"),

@@ -50,15 +50,18 @@ WORDS = {
 """Names that are replaced only where they can be nothing else."""
 MIN_NAME, MIN_SERIAL = 3, 5
 """Shortest name, and shortest serial number, that is replaced wherever it is."""
+MEDIA_FOLDERS = ("sd", "sdcard", "card", "ssd", "hdd", "hdd_usb", "nvme", "usb", "disk", "data")
+"""Mount points below /media that name a storage device, not a user: a replay finds the device by the path."""
 USERS = range(1000, 65_534)  # IDs of people
 NUMBERS = re.compile(r"[\s\d.+-]*")
 """A sensor's file, which may contain the digits of a serial number by chance."""
 KEYED = re.compile(r"^([ \t]*[\w ]*\b(?:serial|pdi|host id)\b[\w ]*[ \t]*[:=][ \t]*)(?!N/A)(\S.*)$", re.I | re.M)
 """A line with a key that names an identifier, as in /proc/cpuinfo of ARM, and of nvidia-smi."""
+NOT_MEDIA = rf"(?!(?<=/media/)(?:{'|'.join(MEDIA_FOLDERS)})(?![^/\s\\,:]))"
 PATTERNS = (
     (UUID, re.compile(r"(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])", re.I)),
     (USER, re.compile(r"(?<![\w.])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[a-z]{2,}\b", re.I)),
-    (USER, re.compile(r"(?:(?<=/home/)|(?<=/media/)|(?<=/Users/))[^/\s\\,:]+")),
+    (USER, re.compile(r"(?:(?<=/home/)|(?<=/media/)|(?<=/Users/))" + NOT_MEDIA + r"[^/\s\\,:]+")),
     (MAC, re.compile(r"(?<![0-9a-f:])[0-9a-f]{2}(?::[0-9a-f]{2}){5,}(?![0-9a-f:])", re.I)),
     (INTERFACE, re.compile(r"(?:(?<=\benx)|(?<=\bwlx)|(?<=\bwwx))[0-9a-f]{12}\b")),
     (SERIAL, re.compile(r"(?:(?<=\bnaa\.)|(?<=\beui\.)|(?<=\bwwn-0x))[0-9a-f]{12,}", re.I)),

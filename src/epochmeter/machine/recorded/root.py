@@ -7,6 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochmeter.machine.disk import Disk, describe, disk_of, recorded_disk_of
+from epochmeter.shared.types import Document
+
+NO_READS = "`machine.root=` is a recording, whose disk is not read"
+
 if TYPE_CHECKING:
     from epochmeter.machine.recorded.replay import Recording
 
@@ -41,3 +46,16 @@ def use_machine(root: str | Path) -> Path:
         use_drivers(str(root) if is_recording else None)
         _has_replayed = True
     return root_folder(root)
+
+
+def storage_of(folder: Path, root: str | Path) -> tuple[Disk, Document]:
+    """Return the storage of a folder on the machine of a root, and its description for the record.
+
+    On a recorded machine, no device counts the reads: the files are read on this machine.
+    """
+    recording = find_recording(root)
+    if recording is None:
+        disk = disk_of(folder)
+        return disk, describe(disk)
+    disk = recorded_disk_of(folder, recording.folder)
+    return disk._replace(devices=(), reason=disk.reason or NO_READS), describe(disk, recording.folder)

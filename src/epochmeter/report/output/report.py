@@ -25,6 +25,7 @@ from epochmeter.report.charts.changes import trace_changes
 from epochmeter.report.charts.trace import module_bars, roofline
 from epochmeter.report.charts.vega import Artist, Chart, javascript, missing_packages, theme
 from epochmeter.report.output import table
+from epochmeter.report.output.samples import Samples
 from epochmeter.report.render import (
     Page,
     escape_markdown,
@@ -60,11 +61,13 @@ MAX_PRINTED = 40  # runs up to which the terminal lists them
 
 
 class Section(NamedTuple):
-    """A part of the HTML page that is not a chart; `text` is in Markdown."""
+    """A part of the HTML page that is not a chart; `text` is in Markdown, `image` the address of a picture above it."""
 
     name: str
     title: str
     text: str = ""
+    image: str = ""
+    alt: str = ""
 
 
 def answer_lines(folder: Path) -> list[str]:
@@ -176,7 +179,13 @@ def write_errors(folder: Path) -> Iterator[None]:
         raise input_error(f"cannot write the report to {folder}: {what}", "name another folder: `out=...`") from error
 
 
-def write_report(report: Report, folder: Path, say: Callable[..., None], artist: Artist | None) -> list[Path]:
+def write_report(
+    report: Report,
+    folder: Path,
+    say: Callable[..., None],
+    artist: Artist | None,
+    samples: Sequence[Samples] = (),
+) -> list[Path]:
     """Write the files of a report, remove outdated ones, and return their paths, the page first."""
     if (folder / CHARTS).is_symlink():  # pictures in it are replaced and removed
         raise OSError(ELOOP, refusal(folder / CHARTS), str(folder / CHARTS))
@@ -189,7 +198,7 @@ def write_report(report: Report, folder: Path, say: Callable[..., None], artist:
         say(phrase("missing_packages", names=", ".join(missing)))
     else:
         runs = table.html(report.runs, cells) if report.runs else ""
-        written.append(write_text(folder / "report.html", report_html(report, runs)))
+        written.append(write_text(folder / "report.html", report_html(report, runs, samples)))
     markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
     written += [folder / TABLE, write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
@@ -232,7 +241,7 @@ def _write_page(
     return [write_text(folder / f"{page.name}.html", report_html(report)), *written]
 
 
-def report_html(report: Report, table_html: str = "") -> str:
+def report_html(report: Report, table_html: str = "", samples: Sequence[Samples] = ()) -> str:
     """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
     charts = report.charts
     pages = [page for page in report.pages if page_part(page, "body").strip()]  # others are in the summary only
@@ -241,6 +250,16 @@ def report_html(report: Report, table_html: str = "") -> str:
     others = [page for page in pages if page not in (*first_pages, *failures)]
     first = first_sentences(report.pages)
     above = below(first, first_pages)
+    pictures = [
+        Section(
+            f"dataset-{number}",
+            phrase("dataset", dataset=of_dataset.dataset),
+            str(escape_markdown(of_dataset.text)),
+            of_dataset.image,
+            phrase("sample_images", dataset=of_dataset.dataset),
+        )
+        for number, of_dataset in enumerate(samples, 1)
+    ]
     runs = [Section("all-runs", phrase("all_runs"))] if table_html else []
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
@@ -250,7 +269,7 @@ def report_html(report: Report, table_html: str = "") -> str:
         "report.html.j2",
         report=report,
         summary=first,
-        sections=[*charts[:1], *above, *charts[1:], *below(first, others), *runs, *below(first, failures)],
+        sections=[*charts[:1], *above, *charts[1:], *below(first, others), *pictures, *runs, *below(first, failures)],
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
