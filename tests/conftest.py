@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import gc
 import io
@@ -56,10 +57,13 @@ SELECTED_FILES = {
 def pytest_configure() -> None:
     """Compute with one thread, as the test processes use all cores; import without garbage collection.
 
-    NumPy and torch read the variable when they are imported.
+    NumPy and torch read the variable when they are imported. Processes of xdist end without freeing all objects, which
+    would take two seconds. Handlers of libraries, which are registered later, still run before this one.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     gc.disable()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        atexit.register(os._exit, 0)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -77,14 +81,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude imported libraries and collected tests from garbage collection, which would take a tenth of the time."""
+    """Exclude imported libraries and collected tests from garbage collection, which would take a tenth of the time.
+
+    They are included again at exit, after the collections of pytest, each of which would take a second. Libraries then
+    free their objects; triton's bindings would print those left as leaked.
+    """
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let libraries free their objects at exit; triton's bindings would print those left as leaked."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(wrapper=True)

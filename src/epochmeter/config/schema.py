@@ -8,6 +8,7 @@ the default of such a key is for options that leave it out.
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_type_hints
 
 from epochmeter.config import rules
@@ -62,7 +63,7 @@ class Section:
         Raises:
             InputError: A key without a default is missing.
         """
-        kinds = get_type_hints(cls)
+        kinds = _kinds_of(cls)
         values = {}
         for declared in fields(cls):
             path = prefix + declared.name
@@ -99,6 +100,12 @@ class Group(Section):
         values = {declared.name: getattr(self, declared.name) for declared in fields(self)
                   if declared.name in self.spec or getattr(self, declared.name) != declared.default}  # fmt: skip
         return {**self.spec, **{name: value for name, value in values.items() if name != "spec"}}
+
+
+@cache
+def _kinds_of(section: type[Section]) -> dict[str, Any]:
+    """Return the types of a section's keys, evaluated once: jobs are made hundreds of times for a report."""
+    return get_type_hints(section)
 
 
 def is_section(kind: object) -> TypeGuard[type[Section]]:
