@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Value = TypeVar("Value")
+_kinds_of: Any = cache(get_type_hints)  # once per class: a report makes many jobs
 SCRIPT = "script"  # name of the options of a measured script: its model, data and training recipe are its own
 DEVICE_SETTINGS = ("power_limit", "gpu_clock", "memory_clock", "clocks", "fan")
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
@@ -63,7 +64,7 @@ class Section:
         Raises:
             InputError: A key without a default is missing.
         """
-        kinds = _kinds_of(cls)
+        kinds: dict[str, Any] = _kinds_of(cls)
         values = {}
         for declared in fields(cls):
             path = prefix + declared.name
@@ -100,12 +101,6 @@ class Group(Section):
         values = {declared.name: getattr(self, declared.name) for declared in fields(self)
                   if declared.name in self.spec or getattr(self, declared.name) != declared.default}  # fmt: skip
         return {**self.spec, **{name: value for name, value in values.items() if name != "spec"}}
-
-
-@cache
-def _kinds_of(section: type[Section]) -> dict[str, Any]:
-    """Return the types of a section's keys, evaluated once: jobs are made hundreds of times for a report."""
-    return get_type_hints(section)
 
 
 def is_section(kind: object) -> TypeGuard[type[Section]]:
