@@ -200,7 +200,7 @@ def test_windows_that_were_found_up_to_a_moment_do_not_change_later():
 def test_events_of_another_thread_do_not_change_the_windows_of_training_passes(monkeypatch):
     monkeypatch.setattr(ProcessWindows, "_busy_until_ns", lambda process: 0)  # windows at the same time are kept
     compared = 0
-    for seed in range(SEQUENCES):
+    for seed in range(SEQUENCES // 2):
         of_threads = random_events(seed, threads=2, acts=120)
         alone = segmented({0: of_threads[0]}).windows
         epochs = [window for window in alone if window.rule == "a pass with optimizer steps"]
@@ -208,4 +208,4 @@ def test_events_of_another_thread_do_not_change_the_windows_of_training_passes(m
         times = {(window.opened_ns, window.closed_ns, window.parts["steps"]) for window in both}
         assert {(window.opened_ns, window.closed_ns, window.parts["steps"]) for window in epochs} <= times, seed
         compared += len(epochs)
-    assert compared > SEQUENCES / 4
+    assert compared > SEQUENCES / 8
