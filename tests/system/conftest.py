@@ -1,16 +1,10 @@
-"""A browser for the tests of pages, and a Slurm for those of clusters."""
+"""A browser for the tests of pages."""
 
 from pathlib import Path
 
 import pytest
-import slurm
-
-from epochmeter.cluster.submissions import SubmissionLog
 
 CHROMIUM = Path("/usr/bin/chromium")
-FEATURES = {"n0": "nano", "n1": "agx"}
-"""Both nodes are on this host."""
-LIMIT_S = 500
 OVERFLOWING = """(except) => [...document.querySelectorAll("main *")].filter((element) => {
     const box = element.getBoundingClientRect();
     return box.width && box.right > innerWidth + 1 && !(except && element.closest(except));
@@ -38,40 +32,3 @@ def browser():
         opened = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield opened
         opened.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    if not slurm.is_available():
-        pytest.skip(slurm.REQUIREMENTS)
-    pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
-    with slurm.running(tmp_path_factory.mktemp("slurm"), FEATURES) as found:
-        yield found
-
-
-@pytest.fixture
-def sweep(cluster, project):
-    """A project with the cluster: sweep.submit(device="nano,agx") -> the started command."""
-
-    def submit(**overrides):
-        arguments = project.stubbed("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", **overrides)
-        # Both nodes are one host: each has its own locks.
-        arguments.append("machine.lock_dir=" + str(project.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}")
-        return project.start("train", *arguments, **{**cluster.environment, "OMP_NUM_THREADS": "1"})
-
-    project.submit, project.cluster = submit, cluster
-    yield project
-    cluster.run("scancel", "--user=root")
-    project.until(lambda: not cluster.run("squeue", "--noheader"))
-
-
-def result_of(process):
-    """Return the exit code and the output."""
-    out, errors = process.communicate(timeout=LIMIT_S)
-    return process.returncode, out + (errors or "")
-
-
-def nodes_of(project):
-    """Return the node of each run by its number."""
-    (path,) = project.root.glob("multirun/*/slurm/jobs.json")
-    return {number: submission.node for number, submission in SubmissionLog(path.parents[1]).entries().items()}

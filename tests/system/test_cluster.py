@@ -16,18 +16,46 @@ from pathlib import Path
 import psutil
 import pytest
 import servers
+import slurm
 from project import ROOT, free_ports, wait_until
-from system.conftest import FEATURES, LIMIT_S, nodes_of, result_of
 from test_measure import RANKED
 from watched import epochs, write_run
 
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import open_store
 
 pytestmark = pytest.mark.system
+FEATURES = {"n0": "nano", "n1": "agx"}
 LONG = {"epochs": 1000, "batch": 500}
 TEN_EPOCHS = {"device": "nano,agx", "epochs": 10, "batch": 500, "tracking": "mlflow"}
+LIMIT_S = 500
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if not slurm.is_available():
+        pytest.skip(slurm.REQUIREMENTS)
+    pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
+    with slurm.running(tmp_path_factory.mktemp("slurm"), FEATURES) as found:
+        yield found
+
+
+@pytest.fixture
+def sweep(cluster, project):
+    """A project with the cluster: sweep.submit(device="nano,agx") -> the started command."""
+
+    def submit(**overrides):
+        arguments = project.stubbed("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", **overrides)
+        # Both nodes are one host: each has its own locks.
+        arguments.append("machine.lock_dir=" + str(project.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}")
+        return project.start("train", *arguments, **{**cluster.environment, "OMP_NUM_THREADS": "1"})
+
+    project.submit, project.cluster = submit, cluster
+    yield project
+    cluster.run("scancel", "--user=root")
+    project.until(lambda: not cluster.run("squeue", "--noheader"))
 
 
 @pytest.fixture
@@ -37,6 +65,18 @@ def server(tmp_path):
         pytest.skip(servers.REQUIREMENTS)
     with servers.database() as database, servers.mlflow(tmp_path, database) as url:
         yield url
+
+
+def result_of(process):
+    """Return the exit code and the output."""
+    out, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out + (errors or "")
+
+
+def nodes_of(project):
+    """Return the node of each run by its number."""
+    (path,) = project.root.glob("multirun/*/slurm/jobs.json")
+    return {number: submission.node for number, submission in SubmissionLog(path.parents[1]).entries().items()}
 
 
 def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, server):
@@ -215,6 +255,49 @@ def test_sweep_over_an_argument_of_a_script_runs_on_the_nodes(sweep):
     assert [record.job()["script"]["lr"] for record in sweep.records()] == [0.1, 0.2]
 
 
+def test_sweep_over_the_number_of_nodes_trains_with_the_ranks_of_all(sweep):
+    keys = {"strategy": "ddp", "strategy.ranks": 1, "nodes": "1,2", "device": "cpu", "workers": 0, "epochs": 2,
+            "batch": 32, "meter": "estimate", "meter.tdp_w": 65}  # fmt: skip
+    launcher = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5"]
+    locks = "machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"
+    command = [key for key in sweep.quick(*launcher, **keys) if "lock_dir" not in key] + [locks]
+    environment = {**sweep.cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    code, output = result_of(sweep.start("train", *command, **environment))
+    assert code == 0, output
+    records = sweep.records()
+    assert [record.summary()["state"] for record in records] == ["completed"] * 2
+    assert [record.run()["training"]["ranks"] for record in records] == [1, 2]
+    assert nodes_of(sweep)[1] == "n[0-1]"
+    (line, *_) = [window for window in records[1].windows() if window["window"] == "epoch"]
+    assert [node["node"] for node in line["energy"]["nodes"]] == ["n1"]
+    # Another node's controller has no folder of runs.
+    assert sorted(path.name for path in (sweep.root / "multirun").glob("*/*/job.json")) == ["job.json"] * 2
+
+    # Rehearsals are not checked by their nodes: one of them would have to tell the others.
+    code, again = result_of(sweep.start("train", *command, **environment))
+    assert code == 0, again
+    assert len(re.findall(r"^\d .*skipped", again, re.M)) == 2
+
+
+def test_sweep_of_a_script_over_the_number_of_nodes_has_the_ranks_of_all(sweep):
+    (sweep.root / "ranked.py").write_text(RANKED)
+    (port,) = free_ports(1)
+    launcher = f"{sys.executable} -m torch.distributed.run --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID"
+    script = ["bash", "-c", f"{launcher} --nproc_per_node=1 --master_port={port} ranked.py"]
+    keys = ["device=cpu", "tracking=none", "warmup_epochs=0", "nodes=1,2", "sweep.wait_idle=0"]
+    keys += ["machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"]
+    command = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *keys, *script]
+    environment = {**sweep.cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    code, output = result_of(sweep.start("measure", *command, **environment))
+    assert code == 0, output
+    records = sweep.records()
+    assert [record.run()["training"].get("ranks", 1) for record in records] == [1, 2]
+    samples = [[line["metrics"]["epoch/samples"] for line in record.windows() if line["window"] == "epoch"]
+               for record in records]  # fmt: skip
+    assert samples == [[64] * 3] * 2
+    assert Record(records[1].folder / "nodes" / "n1").is_completed()
+
+
 def start_script(srun, project, script, *keys):
     """Start a script with a rank on each of two nodes."""
     (project.root / "ranked.py").write_text(script)
@@ -284,3 +367,88 @@ def test_record_of_a_script_stays_and_names_the_node_that_was_killed(srun, proje
     for window in record.windows()[len(both) :]:
         assert "epoch/samples" not in window["metrics"]
         assert any("n1" in note for note in window["notes"])
+
+
+UNTIL_ENOUGH = """
+import os, time, torch
+from torch.nn.parallel import DistributedDataParallel
+torch.distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+enough = torch.zeros(1)
+while not enough.item():
+    for inputs in torch.utils.data.DataLoader(torch.ones(16, 4), 4):
+        model(inputs).sum().backward()
+        optimizer.step()
+        time.sleep(0.05)
+    enough += os.path.exists("enough")
+    torch.distributed.all_reduce(enough)
+"""
+
+
+@pytest.fixture
+def ranked_sweep(sweep):
+    """ranked_sweep("2,1") -> the started command of a sweep over nodes; its runs end when there is a file `enough`."""
+    (sweep.root / "ranked.py").write_text(UNTIL_ENOUGH)
+    (port,) = free_ports(1)
+    launcher = f"{sys.executable} -m torch.distributed.run --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID"
+    script = ["bash", "-c", f"exec {launcher} --nproc_per_node=1 --master_port={port} ranked.py"]
+    environment = {**sweep.cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    keys = ["device=cpu", "tracking=none", "warmup_epochs=0", "sweep.wait_idle=0"]
+    keys += ["machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"]
+
+    def start(nodes):
+        command = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *keys, f"nodes={nodes}", *script]
+        return sweep.start("measure", *command, **environment)
+
+    return start
+
+
+def until_two_epochs(project):
+    """Wait until the first run of a sweep has two epochs of two ranks; return its record."""
+    project.until(lambda: any(len(record.windows()) >= 2 for record in project.records()), LIMIT_S)
+    return project.records()[0]
+
+
+def test_node_killed_within_a_sweep_over_nodes_is_named_and_the_sweep_is_completed(sweep, ranked_sweep):
+    command = ranked_sweep("2,1")
+    killed = until_two_epochs(sweep)
+    before = killed.windows()
+    sweep.cluster.stop_node("n1")
+    (sweep.root / "enough").touch()  # the other run has a single epoch
+    try:
+        code, output = result_of(command)
+    finally:
+        sweep.cluster.start_node("n1")
+    assert code == 1, output
+    summary = killed.summary()
+    assert (summary["state"], summary["failure"]["code"]) == ("failed", "node")
+    assert (summary["failure"]["where"], killed.windows()[: len(before)]) == ({"host": "n1"}, before)
+    other = Record(killed.folder.with_name("1"))
+    assert other.is_completed()
+
+    measured = other.run()["record_id"]
+    code, output = result_of(ranked_sweep("2,1"))
+    assert code == 0, output
+    assert (killed.is_completed(), other.run()["record_id"]) == (True, measured)
+
+
+def test_time_limit_within_a_run_on_two_nodes_is_the_reason_of_its_end(sweep, ranked_sweep):
+    command = ranked_sweep("2")
+    record = until_two_epochs(sweep)
+    before = record.windows()
+    (job,) = sweep.cluster.run("squeue", "--noheader", "--format=%i").split()
+    sweep.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    code, output = result_of(command)
+    assert code == 1, output
+    summary = record.summary()
+    assert (summary["state"], summary["failure"]["code"]) == ("failed", "timeout")
+    assert summary["failure"]["where"]["key"] == "hydra.launcher.time"
+    assert record.windows()[: len(before)] == before
+    assert sweep.at_work_in(record.folder) == []
+    sweep.until(lambda: not sweep.cluster.run("squeue", "--noheader"))
+
+    (sweep.root / "enough").touch()
+    code, output = result_of(ranked_sweep("2"))
+    assert code == 0, output
+    assert record.is_completed()
