@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import gc
 import io
@@ -37,10 +38,12 @@ COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 LONG = (
     "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_replay_of_machines",
     "test_compose", "test_nvml", "test_sweep", "test_ranks", "test_recordings", "test_boards", "test_stops",
-    "test_train", "test_loops", "test_standard_streams", "test_script_loop", "test_restore", "test_hints", "test_data",
-    "test_loader_workers", "test_plan", "test_phase_energy", "test_report", "test_uncertainty", "test_validate",
-    "test_prediction", "test_recorder", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client",
-    "test_oom",
+    "test_train", "test_json_output", "test_programs", "test_operators", "test_jtop", "test_launch",
+    "test_driver_calls", "test_uncertainty", "test_phase_energy", "test_recorder", "test_loader_workers",
+    "test_standard_streams", "test_report", "test_prediction", "test_publish_command", "test_plan", "test_hints",
+    "test_prior", "test_publish", "test_limit_search", "test_export_process", "test_sources", "test_export_command",
+    "test_invariants", "test_forecast", "test_damaged_records", "test_loops", "test_script_loop", "test_restore",
+    "test_data", "test_validate", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client", "test_oom",
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
@@ -57,10 +60,13 @@ SELECTED_FILES = {
 def pytest_configure() -> None:
     """Compute with one thread, as the test processes use all cores; import without garbage collection.
 
-    NumPy and torch read the variable when they are imported.
+    NumPy and torch read the variable when they are imported. Processes of xdist end without freeing all objects, which
+    would take two seconds. Handlers of libraries, which are registered later, still run before this one.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     gc.disable()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        atexit.register(os._exit, 0)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -78,14 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude imported libraries and collected tests from garbage collection, which would take a tenth of the time."""
+    """Exclude imported libraries and collected tests from garbage collection, which would take a tenth of the time.
+
+    They are included again at exit, after the collections of pytest, each of which would take a second. Libraries then
+    free their objects; triton's bindings would print those left as leaked.
+    """
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let libraries free their objects at exit; triton's bindings would print those left as leaked."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -78,12 +78,16 @@ def wait_until(condition: Callable[[], Any], limit_s: float = LIMIT_S, pause_s: 
 
 
 class Project:
-    """A copy of a project that `set_up` has created, with its own runs, database and locks, and the same dataset."""
+    """A copy of a project that `set_up` has created, with its own runs, database and locks, and the same dataset.
+
+    The files of `src` are hard links to those of the template, as copying them takes longer than most commands. Tests
+    may add files, but may not write to those that are there.
+    """
 
     def __init__(self, root: Path, template: Path) -> None:
         self.root = root
-        for folder in ("src", "conf"):
-            shutil.copytree(template / folder, root / folder)
+        shutil.copytree(template / "src", root / "src", copy_function=os.link)
+        shutil.copytree(template / "conf", root / "conf")
         shutil.copy(template / "mlflow.db", root)
         (root / "data").symlink_to(template / "data")
         self.started: list[subprocess.Popen] = []

@@ -68,7 +68,7 @@ def compatible_choices() -> list[list[tuple[str, str]]]:
     """Return all options, those of groups that do not select each other together: a composition takes 0.1 s."""
     options = {group: [chosen for chosen in CHOICES if chosen[0] == group] for group in (*job.GROUPS, *SETTING)}
     selecting = [[*filter(None, row)] for row in zip_longest(options.pop("dataset"), options.pop("meter"))]
-    alone = [[chosen] for group in ("model", *SETTING) for chosen in options.pop(group)]
+    alone = [[chosen] for group in SETTING for chosen in options.pop(group)]
     return [*selecting, *alone, *([*filter(None, row)] for row in zip_longest(*options.values()))]
 
 

@@ -24,6 +24,8 @@ CASES = {
 """Argument and redirection -> exit code, and the start of the error."""
 OF_EACH = [("--help", "> /dev/full"), ("-=1", ">&-")]
 """The cases of other commands than `train` (Hydra) and `publish` (argparse): all start in the same way."""
+OF_ARGPARSE = [*OF_EACH, ("--help", ""), ("--help", ">&- 2>&-"), ("-=1", "2> /dev/full")]
+OF_ENTRY = {"train": [*CASES], "publish": OF_ARGPARSE}
 
 
 def test_files_of_the_commands_differ_in_their_name_only():
@@ -40,7 +42,7 @@ def test_command_starts_whatever_its_output_is_and_with_a_safe_path(sources, ent
         (argument, how): subprocess.Popen(
             ["sh", "-c", f'"$@" {how}', "sh", *command, argument], env=environment, text=True, **piped
         )
-        for argument, how in (CASES if entry in ("train", "publish") else OF_EACH)
+        for argument, how in OF_ENTRY.get(entry, OF_EACH)
     }
     for case, process in started.items():
         out, err = process.communicate(timeout=100)

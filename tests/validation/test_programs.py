@@ -60,14 +60,6 @@ def test_load_that_cannot_run_says_why(tmp_path):
         LoadProcess(str(python), "cpu")
 
 
-def test_load_that_is_killed_is_an_error_not_a_hang():
-    process = LoadProcess(sys.executable, "cpu")
-    process.switch([(0.5, 10.0)])
-    os.kill(process._process.pid, signal.SIGKILL)
-    with pytest.raises(MachineError, match="cannot run"):
-        process.pulses()
-
-
 def test_simulated_loader_waits_for_the_first_batch_and_hides_the_others():
     stalled_s, epoch_s = simulate([0.1] * 4, [0.2] * 4, workers=1, prefetch=2)
     assert stalled_s == pytest.approx(0.1)
@@ -115,3 +107,11 @@ def test_waits_of_a_measured_script_are_close_to_known_ones(load, tmp_path):
     for cases in found.values():
         for pair in cases.values():
             assert pair.measured == pytest.approx(pair.known, rel=0.3)
+
+
+def test_load_that_is_killed_is_an_error_not_a_hang(load):
+    """The last test of this file, which ends its process."""
+    load.switch([(0.5, 10.0)])
+    os.kill(load._process.pid, signal.SIGKILL)
+    with pytest.raises(MachineError, match="cannot run"):
+        load.pulses()

@@ -8,6 +8,7 @@ the default of such a key is for options that leave it out.
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, get_type_hints
 
 from epochmeter.config import rules
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Value = TypeVar("Value")
+_kinds_of: Any = cache(get_type_hints)  # once per class: a report makes many jobs
 SCRIPT = "script"  # name of the options of a measured script: its model, data and training recipe are its own
 DEVICE_SETTINGS = ("power_limit", "gpu_clock", "memory_clock", "clocks", "fan")
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
@@ -62,7 +64,7 @@ class Section:
         Raises:
             InputError: A key without a default is missing.
         """
-        kinds = get_type_hints(cls)
+        kinds: dict[str, Any] = _kinds_of(cls)
         values = {}
         for declared in fields(cls):
             path = prefix + declared.name

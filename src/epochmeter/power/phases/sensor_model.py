@@ -82,7 +82,7 @@ class Sensor(NamedTuple):
         """The same as `shares`, given a function that returns the seconds of each phase up to an age of readings."""
         until_s = spent_s(self.lag_s)
         moving = [(until_s - spent_s(self.lag_s + width_s)) / width_s for width_s in self.widths_s]
-        shares: np.ndarray = np.mean(moving, axis=0)
+        shares: np.ndarray = moving[0] if len(moving) == 1 else np.mean(moving, axis=0)
         return shares
 
     def within(self, timeline: Timeline, times_s: np.ndarray) -> np.ndarray:
