@@ -31,7 +31,7 @@ from epochmeter.results.validation import Validation
 from epochmeter.run.moments import ended_attempt
 from epochmeter.run.nodes import Node, ScriptNode
 from epochmeter.run.validated import stored_responses
-from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.atomic_files import append_to, write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
 from epochmeter.shared.record import CHECKPOINT, HOST_FILE, JOB_FILE, TIME_SERIES, Record, before_checkpoint
 from epochmeter.shared.types import Document
@@ -57,6 +57,7 @@ class Plan:
     run: RunInfo  # the run's metadata, as in its record
     validation: Validation | None = None  # of this machine
     script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
+    host_on_disk: bool = True  # whether nothing of host.json could be lost by a power cut
 
     @property
     def gpus(self) -> list[str]:
@@ -106,17 +107,22 @@ class Plan:
 
     def _describe_host(self) -> None:
         described = host.describe(self.job.machine.root, ROOT)
-        write_json(self.record.folder / HOST_FILE, described, durably=bool(self.run.resumed))
+        self.host_on_disk = bool(self.run.resumed)
+        write_json(self.record.folder / HOST_FILE, described, durably=self.host_on_disk)
 
     def describe(self, *, durably: bool = True) -> None:
         """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity.
 
         Args:
-            durably: Wait until they are on disk. Before the first epoch, there is nothing yet that could be lost.
+            durably: Wait until they are on disk, and the host's description with them. Before the first epoch, there
+                is nothing yet that could be lost.
         """
         if self.run.dataset:
             self.run.identity = identity_of(self, self.run.dataset["digest"])
         durably = durably or bool(self.run.resumed)
+        if durably and not self.host_on_disk:
+            with append_to(self.record.folder / HOST_FILE):
+                self.host_on_disk = True
         self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably)
 
     @cached_property
