@@ -130,6 +130,7 @@ def _probe(interpreter: str) -> tuple[bool, str]:
     except subprocess.TimeoutExpired as error:
         probe.kill()
         probe.communicate()
+        _started_probe.cache_clear()  # a process that was killed is no answer to the next question
         raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
     return probe.returncode == 0, os.path.realpath(os.fsdecode(printed.strip()))
 
