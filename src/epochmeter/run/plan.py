@@ -57,7 +57,7 @@ class Plan:
     run: RunInfo  # the run's metadata, as in its record
     validation: Validation | None = None  # of this machine
     script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
-    host_on_disk: bool = True  # whether nothing of host.json could be lost by a power cut
+    is_durable: bool = False  # whether job.json and host.json are on disk, as what replaces them has to be then
 
     @property
     def gpus(self) -> list[str]:
@@ -104,11 +104,11 @@ class Plan:
         self.run.power_limit_search = earlier.power_limit_search
         self.run.flags = collect_flags(self.record.windows())
         self.run.resumed = [*earlier.resumed, start]
+        self.is_durable = True
 
     def _describe_host(self) -> None:
         described = host.describe(self.job.machine.root, ROOT)
-        self.host_on_disk = bool(self.run.resumed)
-        write_json(self.record.folder / HOST_FILE, described, durably=self.host_on_disk)
+        write_json(self.record.folder / HOST_FILE, described, durably=self.is_durable)
 
     def describe(self, *, durably: bool = True) -> None:
         """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity.
@@ -119,11 +119,10 @@ class Plan:
         """
         if self.run.dataset:
             self.run.identity = identity_of(self, self.run.dataset["digest"])
-        durably = durably or bool(self.run.resumed)
-        if durably and not self.host_on_disk:
-            with append_to(self.record.folder / HOST_FILE):
-                self.host_on_disk = True
-        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably)
+        if durably and not self.is_durable and (host_file := self.record.folder / HOST_FILE).exists():
+            with append_to(host_file):
+                self.is_durable = True
+        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably or self.is_durable)
 
     @cached_property
     def _recorded_keys(self) -> Document:
