@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,6 +255,18 @@ def test_written_files_and_their_address_are_printed(tmp_path, address, lines):
     first, *others = paper.getvalue().splitlines()
     assert first == f"Written to {tmp_path}: report.html, 2 pictures as PNG and SVG in report/"
     assert others == lines
+
+
+def test_late_mlflow_is_a_warning_that_names_the_address_and_the_files(tmp_path):
+    def late(limit_s, *_):
+        raise TimeoutError(f"no answer within {limit_s:g} s")
+
+    tracking, paper = {"name": "server", "experiment": "own", "uri": "http://127.0.0.1:9"}, StringIO()
+    log = partial(entry.log_in_process, SimpleNamespace(call=late), "title", [tmp_path / "report.html"], tracking, "")
+    assert entry.show_files([], tmp_path, log, Console(file=paper, width=200)) is None
+    warning, hint = paper.getvalue().splitlines()[1:]
+    assert warning == "warning: cannot publish the report to MLflow at http://127.0.0.1:9: no answer within 120 s"
+    assert f"its files are in {tmp_path};" in hint
 
 
 @pytest.mark.parametrize(("count", "is_answered"), [(2, True), (1, False)])

@@ -164,17 +164,19 @@ def test_run_that_this_machine_cannot_make_is_refused_before_it_waits(order, rap
 
 def test_preparation_waits_for_the_disk_only_if_earlier_epochs_could_be_lost(order, monkeypatch):
     waits = []
-    monkeypatch.setattr(os, "fsync", waits.append)
+    monkeypatch.setattr(os, "fsync", lambda file: waits.append(os.path.basename(os.readlink(f"/proc/self/fd/{file}"))))
     first = resolve_plan(order(of_sweep=True))
     first.open_record()
     assert waits == []
     first.describe()
-    assert len(waits) == 1
+    assert waits == ["host.json", f".job.json.{os.getpid()}"]
+    first.describe(durably=False)
+    assert len(waits) == 3, "job.json once more, as it replaces one that is on disk"
     first.record.append({"window": "epoch", "epoch": 0, "metrics": {}})
     write_checkpoint(first.record, first.run.record_id, epochs=1)
     waits.clear()
     resolve_plan(order(of_sweep=True)).open_record()
-    assert len(waits) >= 2, "job.json and host.json"
+    assert {f".{name}.{os.getpid()}" for name in ("job.json", "host.json")} <= {*waits}
 
 
 def test_resumed_run_has_the_flags_of_kept_windows_and_its_power_limit_searches(order):

@@ -11,8 +11,9 @@ import pytest
 from project import ENVIRONMENT, ROOT
 
 LONG = (
-    "account", "exporters", "memory_kinds", "peers", "predictions", "ranks", "report", "residual", "roofline",
-    "scripts", "staging", "start", "sweep", "watchers",
+    "account", "communication", "exporters", "hooks", "memory_kinds", "peers", "predictions", "ranks", "replay",
+    "report", "residual", "roofline", "scale", "script_flops", "script_loader", "scripts", "staging", "start",
+    "stragglers", "sweep", "watchers",
 )  # fmt: skip
 """Benchmarks that take more than 20 s, even with a few samples."""
 BENCHES = [

@@ -206,7 +206,7 @@ def test_a_problem_of_many_runs_is_named_for_the_first_ones(run_publish, make_re
     assert run_publish() == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition(": ")[2] for line in lines] == ["no space"] * 3 + ["gone", "no space"]
-    assert [str(folder) in line for folder, line in zip([*folders[:4], "1 other runs"], lines, strict=True)] == [
+    assert [str(folder) in line for folder, line in zip([*folders[:4], "1 other run:"], lines, strict=True)] == [
         True
     ] * 5
 

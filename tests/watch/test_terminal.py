@@ -76,6 +76,7 @@ def test_sentences_fit_a_narrow_terminal(tmp_path):
     sentence = " ".join(narrow[begin : begin + 9])
     assert next(line for line in picture(folder, 200) if line.startswith("Bottleneck: ")) in sentence
     assert max(map(len, narrow)) <= 40
+    assert picture(folder, 0), "with COLUMNS=0"
 
 
 def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_path):

@@ -258,7 +258,8 @@ def publish_records(records: Sequence[Record], destination: Destination) -> tupl
                 queue.mark_published(record, str(destination))
         for reason, count in failed.items():
             if count > MAX_SAME:
-                warn(Problem(f"cannot publish {count - MAX_SAME} other runs: {reason}"))
+                others = count - MAX_SAME
+                warn(Problem(f"cannot publish {others} other run{'s' if others > 1 else ''}: {reason}"))
         close_dead_runs(store)
         views.save_views(store)
         # The comparison shows completed runs only.

@@ -114,7 +114,6 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.output.samples import dataset_samples
     from epochmeter.results.run_status import RUNNING
     from epochmeter.tracking.client import check_address
-    from epochmeter.tracking.report_artifacts import LIMIT_S, log_report
 
     check_address(keys["tracking"])
     warn = partial(print_text, console, style="yellow")
@@ -134,10 +133,10 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn, artist, samples)
         written += write_footprint_files(content.runs, folder, warn) if keys["footprint"]["export"] else []
     answer = first_sentences(content.pages)
-    why_none, entry = "tracking=none", (content.title, written, keys["tracking"], answer)
+    why_none = "tracking=none"
     if are_untracked(sweep, keys["tracking"]):
         why_none, mlflow = "its runs are not there (tracking=none)", None
-    log = partial(mlflow.call, LIMIT_S, log_report, *entry) if mlflow else lambda: None
+    log = partial(log_in_process, mlflow, content.title, written, keys["tracking"], answer)
     link = show_files(written, folder, log, console, why_none)
     json_output.set_result(report_fields(folder, written, content.pages, link))
     if not content.runs and any(run.state == RUNNING for run in sweep.runs):
@@ -274,13 +273,27 @@ def show_files(
     print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
         address = log()
-    except (RuntimeError, TimeoutError) as error:
+    except RuntimeError as error:
         print_text(console, errors.format_error(error, "warning"), style="yellow")
         return None
     print_text(console, address or f"Not shown in MLflow: {why_none}.")
     if address and address.startswith(UI_ADDRESS):
         print_text(console, UI_HINT)
     return address
+
+
+def log_in_process(
+    mlflow: "MlflowProcess | None", title: str, written: Sequence[Path], tracking: Mapping[str, Any], answer: str
+) -> str | None:
+    """Log a report to MLflow by its process, if there is one; RuntimeError if that fails or takes too long."""
+    from epochmeter.tracking.report_artifacts import LIMIT_S, log_report, not_published
+
+    if mlflow is None:
+        return None
+    try:
+        return mlflow.call(LIMIT_S, log_report, title, written, tracking, answer)
+    except TimeoutError as late:
+        raise not_published(written, tracking, late) from late
 
 
 def load(keys: Mapping[str, Any], names: Any) -> "Sweep":

@@ -134,6 +134,7 @@ def _probe(interpreter: str) -> tuple[bool, str, str]:
     except subprocess.TimeoutExpired as error:
         probe.kill()
         probe.communicate()
+        _started_probe.cache_clear()  # a process that was killed is no answer to the next question
         raise input_error(f"{interpreter} did not answer within {PROBE_LIMIT_S:g} s", INSTALL) from error
     *_, reason = errors.decode(errors="replace").strip().splitlines() or [""]
     return probe.returncode == 0, os.path.realpath(os.fsdecode(printed.strip())), printable(reason)

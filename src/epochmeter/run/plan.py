@@ -31,7 +31,7 @@ from epochmeter.results.validation import Validation
 from epochmeter.run.moments import ended_attempt
 from epochmeter.run.nodes import Node, ScriptNode
 from epochmeter.run.validated import stored_responses
-from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.atomic_files import append_to, write_json
 from epochmeter.shared.problem import MachineError, Place, Problem
 from epochmeter.shared.record import CHECKPOINT, HOST_FILE, JOB_FILE, TIME_SERIES, Record, before_checkpoint
 from epochmeter.shared.types import Document
@@ -57,6 +57,7 @@ class Plan:
     run: RunInfo  # the run's metadata, as in its record
     validation: Validation | None = None  # of this machine
     script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
+    is_durable: bool = False  # whether job.json and host.json are on disk, as what replaces them has to be then
 
     @property
     def gpus(self) -> list[str]:
@@ -103,21 +104,25 @@ class Plan:
         self.run.power_limit_search = earlier.power_limit_search
         self.run.flags = collect_flags(self.record.windows())
         self.run.resumed = [*earlier.resumed, start]
+        self.is_durable = True
 
     def _describe_host(self) -> None:
         described = host.describe(self.job.machine.root, ROOT)
-        write_json(self.record.folder / HOST_FILE, described, durably=bool(self.run.resumed))
+        write_json(self.record.folder / HOST_FILE, described, durably=self.is_durable)
 
     def describe(self, *, durably: bool = True) -> None:
         """Write configuration and metadata to the record; the dataset's checksum becomes part of the run's identity.
 
         Args:
-            durably: Wait until they are on disk. Before the first epoch, there is nothing yet that could be lost.
+            durably: Wait until they are on disk, and the host's description with them. Before the first epoch, there
+                is nothing yet that could be lost.
         """
         if self.run.dataset:
             self.run.identity = identity_of(self, self.run.dataset["digest"])
-        durably = durably or bool(self.run.resumed)
-        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably)
+        if durably and not self.is_durable and (host_file := self.record.folder / HOST_FILE).exists():
+            with append_to(host_file):
+                self.is_durable = True
+        self.record.describe(self._recorded_keys, conceal_tree(self.run.document()), durably or self.is_durable)
 
     @cached_property
     def _recorded_keys(self) -> Document:

@@ -1,12 +1,11 @@
 """A process that calls MLflow for a report: importing MLflow takes a second, in which the report is made."""
 
-import signal
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
+from epochmeter.machine.helper_process import start_helper
 from epochmeter.shared.problem import ProblemError, machine_error
 from epochmeter.tracking.reasons import error_reason
 
@@ -25,11 +24,7 @@ class MlflowProcess:
         self._start()
 
     def _start(self) -> None:
-        spawning = get_context("spawn")
-        self._pipe, pipe = spawning.Pipe()
-        self._process = spawning.Process(target=_serve, args=(pipe,), daemon=True)
-        self._process.start()
-        pipe.close()
+        self._process, self._pipe = start_helper(_serve)
 
     def call(self, limit_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a call of a module's function.
@@ -60,7 +55,6 @@ class MlflowProcess:
 
 def _serve(pipe: Connection) -> None:
     """Make the calls that are received, and send their results or errors."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends, which ends this process
     from epochmeter.tracking.client import load_mlflow
 
     with suppress(ImportError):  # which the calls raise

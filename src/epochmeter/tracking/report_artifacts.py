@@ -1,13 +1,13 @@
 """Publish a report to MLflow: its files as artifacts of one run per sweep."""
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from epochmeter.shared.problem import machine_error
+from epochmeter.shared.problem import MachineError, machine_error
 from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
 from epochmeter.tracking.publish import Published
 from epochmeter.tracking.reasons import error_reason
@@ -33,10 +33,15 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any], a
     try:
         return _log_files(sweep, names, open_store(*destination, timeout_s=LONG_TIMEOUT_S), answer)
     except Exception as error:
-        raise machine_error(
-            f"cannot publish the report to MLflow at {destination}: {error_reason(error)}",
-            f"its files are in {paths[0].parent}; create the report again when MLflow is available",
-        ) from error
+        raise not_published(paths, tracking, error) from error
+
+
+def not_published(files: Sequence[Path], tracking: Mapping[str, Any], cause: Exception) -> MachineError:
+    """Return the error of a report whose files are not in MLflow."""
+    return machine_error(
+        f"cannot publish the report to MLflow at {destination_of(tracking)}: {error_reason(cause)}",
+        f"its files are in {files[0].absolute().parent}; create the report again when MLflow is available",
+    )
 
 
 def _log_files(sweep: str, paths: Mapping[str, Path], store: Store, answer: str) -> str:

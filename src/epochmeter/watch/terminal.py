@@ -72,7 +72,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
 
     The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
-    narrow, width = width, max(MIN_WIDTH, width)
+    narrow, width = max(1, width), max(MIN_WIDTH, width)  # COLUMNS=0 is possible
     lines = [*_title(snapshot, width), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
     for view in snapshot.active[:1]:
         lines += _run_lines(view, width, narrow, is_of_sweep=snapshot.is_sweep)

@@ -1,18 +1,17 @@
 """One Vega-Lite specification per chart, for the page, PNG and SVG; a process of its own draws the images."""
 
 import math
-import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from epochmeter.config.installation import code_cache
+from epochmeter.machine.helper_process import start_helper
 from epochmeter.report.formatting import percent
 from epochmeter.results.quantities import Unit, quantity, readable_unit
 from epochmeter.shared.atomic_files import write_atomically
@@ -219,10 +218,7 @@ class Artist:
     """A process that draws charts while the report is built; it starts at once, as loading Vega takes half a second."""
 
     def __init__(self) -> None:
-        spawning = get_context("spawn")
-        self._pipe, pipe = spawning.Pipe()
-        spawning.Process(target=_draw, args=(pipe,), daemon=True).start()
-        pipe.close()
+        _, self._pipe = start_helper(_draw)
 
     def draw(self, charts: Sequence[Chart]) -> None:
         with suppress(BrokenPipeError):  # `write` reports that the process has ended
@@ -246,7 +242,6 @@ def _draw(pipe: Connection) -> None:
     """Draw the charts that are received, and send the images by file name."""
     from vl_convert import svg_to_png
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, which closes the pipe
     to_svg(Chart("", "", {"data": {"values": []}, "mark": "point", "usermeta": {"columns": []}}, {}))  # loads Vega
     with suppress(EOFError, ConnectionError):  # the report has ended
         svgs = {chart.name: to_svg(chart) for chart in pipe.recv()}
