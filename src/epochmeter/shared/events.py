@@ -40,9 +40,9 @@ BACKWARD = 8
 FORWARD = 9
 """The first forward pass of a module after a pass has begun."""
 OPENED = 10
-"""A window of a `Meter` begins. Object: its name."""
+"""A window of a `Meter` begins. Object: its name; value: its number in the process."""
 CLOSED = 11
-"""The open window ends: one of a `Meter` with its name as the object, or the pass of a `Meter` without an object."""
+"""An open window ends: one of a `Meter` with the same object and value, or the pass of a `Meter` without an object."""
 EXPECTED = 12
 """Value: number of epochs that follow, if known."""
 COLLECTED = 13
