@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from epochmeter.agent import path, thread_times
+from epochmeter.shared import events
 
 FOLDER = Path(path.__path__[0])
 
 
-def run(script: Path) -> "subprocess.CompletedProcess[str]":
+def run(script: Path, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a script as a measured one; there is no controller."""
     settings = json.dumps({"socket": f"{script.parent}/link", "logs": "", "folder": ""})
-    environment = {"PYTHONPATH": str(FOLDER), "EPOCHMETER_AGENT": settings}
-    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    environment = {"PYTHONPATH": str(FOLDER), **(variables or {"EPOCHMETER_AGENT": settings})}
+    return subprocess.run(
+        [sys.executable, *(options or [str(script)])], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("name", ["json", "re", "signal", "token", "traceback", "types", "typing"])
@@ -60,3 +63,17 @@ def test_module_of_python_is_not_the_one_next_to_the_script(tmp_path: Path, monk
     import resource
 
     assert resource.OWN == 1  # type: ignore[attr-defined]  # the file's
+
+
+def test_program_that_a_measured_process_starts_is_noted_if_it_imports_torch(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    (tmp_path / "script.py").write_text("import json\n")
+    (tmp_path / "train.py").write_text("import torch\n")
+    note = tmp_path / events.UNMEASURED
+    variables = {events.UNMEASURED_VARIABLE: str(note)}
+    assert run(tmp_path / "script.py", **variables).returncode == 0
+    worker = f"import sys; sys.path.append({str(tmp_path)!r}); import torch"
+    assert run(tmp_path, "-c", worker, **variables).returncode == 0
+    assert not note.exists()
+    done = run(tmp_path / "train.py", **variables)
+    assert (done.returncode, done.stderr, note.exists()) == (0, "", True)

@@ -167,6 +167,15 @@ def test_second_process_that_trains_without_a_process_group_is_noted(windows, tm
     assert windows.notes == [script.ANOTHER_PROCESS]
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_program_that_a_measured_process_has_started_is_noted(windows, tmp_path, trains):
+    Rank(tmp_path, "1").epoch(1, 2, is_evaluation=not trains)
+    taken(windows)
+    assert script.STARTED not in windows.notes
+    (tmp_path / events.UNMEASURED).touch()
+    assert script.STARTED in windows.notes
+
+
 @pytest.mark.parametrize(("trains", "reason"), [(None, ""), (False, script.NO_STEP), (True, script.NO_LOADER)])
 def test_reason_is_known_if_nothing_was_measured(windows, tmp_path, trains, reason):
     if trains is not None:

@@ -12,21 +12,24 @@ import sys
 
 MYPY = False
 if MYPY:  # as `TYPE_CHECKING`, which would import `typing`
-    from typing import Any
+    from typing import Any, Callable
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORT_PATH = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "shared", "path")
 
 
 class TorchFinder:
-    """Finds torch by the finder of the agent, which is imported by then."""
+    """Calls a function when the process imports torch, and finds torch by the finder that it returns, if any."""
+
+    def __init__(self, act: "Callable[[], Any]") -> None:
+        self._act = act
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "Any":
         """Return the specification of torch."""
         if name != "torch":
             return None
         sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-        finder = call_hooks("find_torch", arguments)
+        finder = self._act()
         return None if finder is None else finder.find_spec(name, path, target)
 
 
@@ -52,6 +55,16 @@ def report_missing_module() -> None:
         call_hooks("report_missing_module", arguments, error.name)
 
 
+def note_unmeasured() -> None:
+    """Note that a program which a measured process has started imports torch, as it may train."""
+    if getattr(sys, "argv", ["-c"])[:1] == ["-c"]:  # a process of `multiprocessing`, such as a DataLoader worker
+        return
+    try:  # noqa: SIM105  # `contextlib` is not imported
+        os.close(os.open(unmeasured, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError:  # the run has ended
+        pass
+
+
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
 this_module = sys.modules.pop("sitecustomize")
 try:
@@ -65,5 +78,8 @@ if arguments is not None:
     if "torch" in sys.modules:  # by another `sitecustomize`, or by a file of site-packages
         call_hooks("install", arguments)
     else:
-        sys.meta_path.insert(0, TorchFinder())
+        sys.meta_path.insert(0, TorchFinder(lambda: call_hooks("find_torch", arguments)))
     atexit.register(report_missing_module)
+unmeasured = os.environ.get("EPOCHMETER_UNMEASURED", "")
+if unmeasured and arguments is None:
+    sys.meta_path.insert(0, TorchFinder(note_unmeasured))
