@@ -256,9 +256,15 @@ class ScriptWindows:
         return {uuid for uuid in uuids if uuid}
 
     def last_of(self, process: str, window: str) -> Window | None:
-        """Return the last window of a name in a process that does not define the windows; None if there is none."""
+        """Return the last window of a name in a process that does not define the windows; None if there is none.
+
+        Before the first training, no process defines them.
+        """
         other = self._processes.get(process)
-        return other.last.get(window) if other and other is not self.main else None
+        if other is None or other is self.main:
+            return None
+        kept = [each for each in other.windows.windows if each.name == window] if self.main is None else []
+        return kept[-1] if kept else other.last.get(window)
 
     def _others(self) -> list[LoggedProcess]:
         """Return the ranks other than the first."""
