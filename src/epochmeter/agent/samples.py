@@ -12,6 +12,7 @@ from torch.utils import data
 
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.random_states import kept_random_states
+from epochmeter.agent.unseen import unseen
 
 UNKNOWN = math.nan
 MAX_SIZES = 1 << 16  # noted batches, of which the oldest are forgotten
@@ -150,14 +151,15 @@ def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
         nonlocal is_confirmed
         try:
             tensors = fields_of(batch)
-            lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+            with unseen():
+                lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+                kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
         except Exception:  # a class of the script, or a nested tensor, which has no shape
             return UNKNOWN
         if len(lengths) != 1:
             return UNKNOWN
         (length,) = lengths
         is_confirmed = is_confirmed or length == size
-        kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
         has_fields = len(tensors) > 1 and length > 1 and (isinstance(batch, dict) or len(kinds) > 1)
         return float(length) if is_confirmed or (size is None and has_fields) else UNKNOWN
 

@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 import torch
 
 from epochmeter.agent.samples import UNKNOWN
+from epochmeter.agent.unseen import unseen
 
 
 def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
@@ -17,12 +18,13 @@ def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
     """
     try:
         inputs, mask = field_of(batch, "input_ids"), field_of(batch, "attention_mask")
-        if isinstance(inputs, torch.Tensor):
-            if mask is None:
-                return float(inputs.numel()), 0
-            is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
-            return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
-        return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
+        with unseen():
+            if isinstance(inputs, torch.Tensor):
+                if mask is None:
+                    return float(inputs.numel()), 0
+                is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
+                return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
+            return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
     except Exception:  # a class of the script, or a nested tensor
         return None
 
@@ -39,5 +41,5 @@ def unmasked(mask: torch.Tensor) -> float:
     """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
     if mask.device.type != "cpu" or mask.is_floating_point():
         return UNKNOWN
-    # Not by an operator of torch, which a profiler or a mode of the script would see.
+    # Not by an operator of torch, which a profiler of the script would see.
     return float(mask.numpy().sum())
