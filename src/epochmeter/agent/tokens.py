@@ -30,11 +30,16 @@ def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
 
 
 def field_of(batch: Any, name: str) -> Any:
-    """Return a field of a dictionary or of an object; None if it has none."""
-    if isinstance(batch, (dict, collections.UserDict)):
-        return batch.get(name)
-    is_plain = isinstance(batch, (torch.Tensor, list)) or type(batch) is tuple
-    return None if is_plain else getattr(batch, name, None)
+    """Return a field of a dictionary or of an object; None if it has none.
+
+    No method of the script makes it up: such a method may change the batch.
+    """
+    if isinstance(batch, dict):
+        return dict.get(batch, name)
+    if isinstance(batch, collections.UserDict):
+        return batch.data.get(name)
+    has_field = name in getattr(batch, "__dict__", ()) or hasattr(type(batch), name)
+    return getattr(batch, name, None) if has_field else None
 
 
 def unmasked(mask: torch.Tensor) -> float:
