@@ -205,4 +205,4 @@ def as_float(rate: Any) -> float:
     if not isinstance(rate, torch.Tensor):
         return float(rate) if isinstance(rate, int) else UNKNOWN
     with unseen():
-        return float(rate.detach()) if rate.device.type == "cpu" else UNKNOWN
+        return float(rate) if rate.device.type == "cpu" else UNKNOWN

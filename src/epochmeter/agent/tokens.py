@@ -46,5 +46,5 @@ def unmasked(mask: torch.Tensor) -> float:
     """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
     if mask.device.type != "cpu" or mask.is_floating_point():
         return UNKNOWN
-    # Not by an operator of torch, which a profiler of the script would see.
+    # Not by the sum of torch, which a profiler of the script would see.
     return float(mask.numpy().sum())
