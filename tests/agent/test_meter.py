@@ -117,6 +117,21 @@ def test_windows_within_a_window_are_parts_of_it(loop):
     assert loop.windows == [("all", 0, 0)]
 
 
+@pytest.mark.parametrize("names", [("first", "second"), ("same", "same")])
+def test_windows_that_overlap_as_in_coroutines_have_the_time_of_the_first(loop, names):
+    first, second = map(loop.meter.window, names)
+    first.__enter__()
+    second.__enter__()
+    time.sleep(0.01)
+    first.__exit__(None, None, None)
+    time.sleep(0.1)
+    loop.train(loop.meter.batches(BATCHES))
+    second.__exit__(None, None, None)
+    loop.train(loop.meter.batches(BATCHES))
+    assert loop.windows == [(names[0], 0, 0), ("epoch", 0, 6), ("epoch", 1, 6)]
+    assert 0.01 <= loop.meter.last_of(names[0]).e2e_s < 0.1
+
+
 def test_window_within_a_step_leaves_its_time_in_the_compute_of_the_step(loop):
     for _ in range(2):
         for inputs, targets in loop.meter.batches(BATCHES):
@@ -147,12 +162,38 @@ def test_passes_that_a_loader_makes_itself_are_its_own(loop):
     assert loop.windows == [("epoch", 0, 8)]
 
 
-@pytest.mark.parametrize("name", ["epoch", "total", " "])
-def test_invalid_name_ends_measuring_but_not_the_script(loop, name):
-    with loop.meter.window(name):
-        loop.train(loop.meter.batches(BATCHES))
-    assert "a window cannot have the name" in loop.meter.last.reason
-    assert math.isnan(loop.meter.last.energy_j)
+@pytest.mark.parametrize("name", ["epoch", "total", " ", None, ["list"]])
+def test_window_with_an_invalid_name_is_not_measured_and_others_are(loop, capsys, name):
+    for _ in range(2):
+        with loop.meter.window(name):
+            time.sleep(0.001)
+    loop.train(loop.meter.batches(BATCHES))
+    assert loop.meter.last.e2e_s > 0
+    assert loop.windows == [("epoch", 0, 6)]
+    assert capsys.readouterr().err.count("a window cannot have the name") == 1
+    assert math.isnan(loop.meter.last_of(" ").e2e_s)
+    assert "a window cannot have the name" in loop.meter.last_of(" ").reason
+
+
+def test_threads_that_begin_at_the_same_time_start_one_controller(script, tmp_path, monkeypatch):
+    started = []
+
+    def start(overrides):
+        started.append(overrides)
+        time.sleep(0.05)  # as a controller that waits for its devices
+        return SimpleNamespace(agent={"socket": None, "logs": str(tmp_path), "folder": str(tmp_path)}, wait=int)
+
+    script.unhook()
+    monkeypatch.setattr(hooks, "agent", None)
+    monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
+    monkeypatch.setattr("epochmeter.agent.meter.start_controller", start)
+    with Meter() as meter:
+        threads = [threading.Thread(target=list, args=[meter.batches(BATCHES)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(started) == 1
 
 
 def test_interrupt_within_the_agent_ends_measuring_and_reaches_the_script(loop, monkeypatch):

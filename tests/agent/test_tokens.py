@@ -64,3 +64,21 @@ def test_windows_have_the_tokens_of_their_steps(tmp_path, monkeypatch):
     assert tokens == [(6, 6), (6, None), (None, None), (None, None)]
     script.unhook()
     script.agent.end()
+
+
+def test_looking_for_tokens_changes_no_batch():
+    class Made(collections.UserDict):
+        def __missing__(self, name):
+            self[name] = torch.ones(2, 3)
+            return self[name]
+
+    class Asked:
+        asked = 0
+
+        def __getattr__(self, name):
+            self.asked += 1
+            raise AttributeError(name)
+
+    made, default, asked = Made(x=1), collections.defaultdict(list, x=1), Asked()
+    assert [count_tokens(batch) for batch in (made, default, asked)] == [None] * 3
+    assert (list(made), list(default), asked.asked) == (["x"], ["x"], 0)

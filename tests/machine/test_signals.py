@@ -8,7 +8,7 @@ import pytest
 from cases import case, cases
 
 from epochmeter.config.installation import ROOT
-from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, uninterruptible
+from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, signal_name, uninterruptible
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +109,9 @@ def test_stop_ends_a_command_although_python_ignores_it_or_the_cleanup_fails(nam
     command = [sys.executable, "-c", COMMAND.format(name=name, body=body.format(name=name))]
     done = subprocess.run(command, cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (code, output, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGRTMIN, signal.SIGRTMIN + 1, signal.SIGRTMAX])
+def test_each_signal_has_a_name(number):
+    names = {signal.SIGSEGV: "SIGSEGV", signal.SIGRTMIN: "SIGRTMIN", signal.SIGRTMIN + 1: "SIGRTMIN+1"}
+    assert signal_name(number) == names.get(number, "SIGRTMAX")

@@ -167,6 +167,30 @@ def test_second_process_that_trains_without_a_process_group_is_noted(windows, tm
     assert windows.notes == [script.ANOTHER_PROCESS]
 
 
+def test_last_window_is_known_before_the_first_training(windows, tmp_path):
+    rank = Rank(tmp_path, "1")
+    with (tmp_path / "1.jsonl").open("a") as facts:
+        facts.write(json.dumps({"kind": "name", "object": 3, "name": "load"}) + "\n")
+    for number, (opened_s, closed_s) in enumerate([(1, 2), (3, 6)], 1):
+        rank.log.write(events.OPENED, opened_s * SECOND, 0, number, 3)
+        rank.log.write(events.CLOSED, closed_s * SECOND, 0, number, 3)
+    windows.read(at_rest=["1"])
+    assert windows.last_of("1", "epoch") is None
+    assert windows.last_of("1", "load").parts["e2e_s"] == pytest.approx(3.0)
+    rank.epoch(10, 14)
+    windows.read(at_rest=["1"])
+    assert windows.last_of("1", "load") is None  # by now, the record has it
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_program_that_a_measured_process_has_started_is_noted(windows, tmp_path, trains):
+    Rank(tmp_path, "1").epoch(1, 2, is_evaluation=not trains)
+    taken(windows)
+    assert script.STARTED not in windows.notes
+    (tmp_path / events.UNMEASURED).touch()
+    assert script.STARTED in windows.notes
+
+
 @pytest.mark.parametrize(("trains", "reason"), [(None, ""), (False, script.NO_STEP), (True, script.NO_LOADER)])
 def test_reason_is_known_if_nothing_was_measured(windows, tmp_path, trains, reason):
     if trains is not None:

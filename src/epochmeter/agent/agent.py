@@ -6,6 +6,7 @@ numbers, changes no batch, and waits for the controller only if the page cache i
 no more; the script continues.
 """
 
+import itertools
 import os
 import sys
 import weakref
@@ -72,6 +73,7 @@ class Agent(Recording):
         self.passes = Passes(
             self, self.forwards, self._first_forwards, self.loader_class, self._replay, prepares_passes
         )
+        self._windows = itertools.count(1)
         self.begin_process()
         if hasattr(os, "register_at_fork"):
             begin = weakref.WeakMethod(self.begin_process)
@@ -97,13 +99,15 @@ class Agent(Recording):
         """Return the controller's `Recorded` of the last window of a name; None if there is none so far."""
         return self.guarded(self._ask, name)
 
-    def open_window(self, name: str) -> None:
-        """Record the begin of a window of the script's own."""
-        self.record(events.OPENED, self.facts.name_number(name))
+    def open_window(self, name: str) -> float:
+        """Record the begin of a window of the script's own, and return its number."""
+        number = float(next(self._windows))
+        self.record(events.OPENED, self.facts.name_number(name), value=number)
+        return number
 
-    def close_window(self, name: str) -> None:
+    def close_window(self, name: str, number: float) -> None:
         """Record the end of a window of the script's own."""
-        self.record(events.CLOSED, self.facts.name_number(name))
+        self.record(events.CLOSED, self.facts.name_number(name), value=number)
 
     def end_window(self) -> None:
         """Record that the open pass over data ends now."""

@@ -12,6 +12,7 @@ from torch.utils import data
 
 from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.samples import UNKNOWN, stated_samples
+from epochmeter.agent.unseen import unseen
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
 from epochmeter.worker.device import describe_device, host_name
@@ -72,11 +73,12 @@ class FactsFile:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         except Exception:  # a class of the script
             return []
-        for parameter in parameters:
-            if parameter.requires_grad:  # a frozen part may be common to the models of several trainings
-                identity = identity_of(parameter)
-                earlier.add(self._trained.get(identity))
-                self._trained.set(identity, number)
+        with unseen():
+            # A frozen part may be common to the models of several trainings.
+            identities = [identity_of(parameter) for parameter in parameters if parameter.requires_grad]
+        for identity in identities:
+            earlier.add(self._trained.get(identity))
+            self._trained.set(identity, number)
         return sorted(filter(None, earlier))
 
     def name_number(self, name: str) -> int:
@@ -130,7 +132,8 @@ def trained_gpu(optimizer: torch.optim.Optimizer) -> Optional[torch.device]:
         parameters: List[torch.Tensor] = optimizer.param_groups[0]["params"]
     except Exception:  # a class of the script
         return None
-    return parameters[0].device if parameters and parameters[0].is_cuda else None
+    with unseen():
+        return parameters[0].device if parameters and parameters[0].is_cuda else None
 
 
 def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
@@ -199,5 +202,7 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
 
 def as_float(rate: Any) -> float:
     """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
-    is_on_cpu = isinstance(rate, torch.Tensor) and rate.device.type == "cpu"
-    return float(rate) if is_on_cpu or isinstance(rate, int) else UNKNOWN
+    if not isinstance(rate, torch.Tensor):
+        return float(rate) if isinstance(rate, int) else UNKNOWN
+    with unseen():
+        return float(rate) if rate.device.type == "cpu" else UNKNOWN

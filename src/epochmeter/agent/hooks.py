@@ -1,7 +1,7 @@
 """All places where the agent hooks into a script's process, each with its reason.
 
-sys.meta_path                      to install the hooks below when the script imports torch, and not to import it
-                                   into processes that do not need it
+sys.meta_path                      to install the hooks below when the script imports torch, and to import neither
+                                   torch nor the agent into processes that do not need it (`path/sitecustomize.py`)
 DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
 DataLoader.__init_subclass__       to wrap `__iter__` of each subclass that defines its own: its passes are the epochs,
                                    even if one iterator of torch delivers all of them. A subclass with `__next__`
@@ -45,7 +45,6 @@ import functools
 import gc
 import importlib
 import json
-import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
@@ -65,43 +64,50 @@ loader_agent: "Optional[Agent]" = None  # which records the passes over DataLoad
 MIN_WORK_NS = 1000 * 1000  # shortest garbage collection, and shortest saving, that is recorded
 
 
-def prepare() -> None:
-    """Prepare a process of a script: the hooks are installed when it imports torch, or now if it has done so."""
-    if "torch" in sys.modules:  # by another `sitecustomize`, or by a file of site-packages
-        install()
-    else:
-        sys.meta_path.insert(0, ImportFinder("torch", lambda _: install()))
-    atexit.register(report_missing_module, json.loads(os.environ["EPOCHMETER_AGENT"])["socket"])
+def find_torch(settings: str) -> ImportFinder:
+    """Return the finder of torch that installs the hooks of an agent after its import; `settings` are its arguments."""
+    finder = ImportFinder("torch", lambda _: install(settings))
+    sys.meta_path.insert(0, finder)
+    return finder
 
 
-def install() -> None:
+def install(settings: str) -> None:
     """Install the hooks of an agent for this process; on failure, report the reason and leave torch unchanged."""
     global agent
-    arguments = json.loads(os.environ["EPOCHMETER_AGENT"])
-    with contextlib.suppress(OSError):
-        from epochmeter.shared.protocol import IMPORTED
-
-        with open(arguments["socket"] + IMPORTED, "x") as file:  # by the first process
-            file.write(str(monotonic_ns()))
     try:
-        from epochmeter.agent.agent import Agent
-    except ImportError as error:
-        report_old_torch(arguments["socket"], error)
+        arguments = json.loads(settings)
+        note_import(arguments["socket"])
+        try:
+            from epochmeter.agent.agent import Agent
+        except ImportError as error:
+            report_old_torch(arguments["socket"], error)
+            return
+        new = Agent(**arguments)
+    except Exception as error:  # a file next to the script may have the name of a module that the agent needs
+        with contextlib.suppress(Exception):  # the script may have closed stderr
+            print("epochmeter: not measured: {}: {}".format(type(error).__name__, error), file=sys.stderr)
         return
-    agent = Agent(**arguments)
+    agent = new
     hook_loaders(agent)
     hook_training(agent)
     atexit.register(agent.end)
 
 
-def report_missing_module(socket: str) -> None:
-    """Report to the controller the module that this interpreter lacks, if that has ended the script."""
-    error = getattr(sys, "last_value", None)  # of the exception that no one handled
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        from epochmeter.shared.protocol import MISSING
+def note_import(socket: str) -> None:
+    """Note when the first process of the script had imported torch."""
+    from epochmeter.shared.protocol import IMPORTED
 
-        with contextlib.suppress(OSError), open(socket + MISSING, "w") as file:
-            json.dump([sys.executable, error.name], file)
+    with contextlib.suppress(OSError), open(socket + IMPORTED, "x") as file:
+        file.write(str(monotonic_ns()))
+
+
+def report_missing_module(settings: str, module: Optional[str]) -> None:
+    """Report to the controller the module that this interpreter lacks, which has ended the script."""
+    from epochmeter.shared.protocol import MISSING
+
+    if module:
+        with contextlib.suppress(OSError), open(json.loads(settings)["socket"] + MISSING, "w") as file:
+            json.dump([sys.executable, module], file)
 
 
 def report_old_torch(socket: str, error: ImportError) -> None:

@@ -139,6 +139,7 @@ class Meter:
         self._owner = os.getpid()
         self._expected_epochs: Optional[int] = None
         self._names = {"epoch", "val"}  # of the windows that were measured
+        self._refused: List[str] = []  # why windows are not measured, each printed once
         self._kept: Dict[str, Measurement] = {}  # the last one of each name, once the meter is closed
         self._reason = ""
         self._is_closed = self._is_replaced = False
@@ -187,16 +188,25 @@ class Meter:
     def window(self, name: str) -> Iterator[None]:
         """Measure the time and energy of a `with` block, as metrics `name/e2e_s` and `name/energy_j`.
 
-        Within another window it is a part of that window. Characters other than letters and digits become `_`.
+        Within another window it is a part of that window. Characters other than letters and digits become `_`. A
+        window with the name of other metrics, such as `epoch` or `memory`, is not measured.
         """
-        agent = self._measuring()
-        if agent is not None:
-            agent.guarded(self._open_window, agent, name)
+        agent, prefix = self._measuring(), ""
+        try:
+            prefix = metric_prefix(name)
+        except ValueError as error:
+            if str(error) not in self._refused:
+                print("epochmeter: not measured, the script continues: {}".format(error), file=sys.stderr)
+            self._refused.append(str(error))
+        if agent is None or not prefix:
+            yield
+            return
+        self._names.add(name)
+        number = agent.guarded(agent.open_window, prefix)
         try:
             yield
         finally:
-            if agent is not None:
-                agent.guarded(lambda: agent.close_window(metric_prefix(name)))
+            agent.guarded(agent.close_window, prefix, number)
 
     @property
     def last(self) -> Measurement:
@@ -217,7 +227,10 @@ class Meter:
             return Measurement(reason=self._reason or "nothing was measured yet")
         if window in self._kept:
             return self._kept[window]
-        name = window if window in RESERVED else metric_prefix(window)
+        try:
+            name = window if window in RESERVED else metric_prefix(window)
+        except ValueError as error:
+            return Measurement(reason=str(error))
         recorded = agent.measurement(name)
         if agent.reason:
             return Measurement(reason=agent.reason)
@@ -288,10 +301,6 @@ class Meter:
             os.environ.pop(MEASURED, None)
         started.wait()
 
-    def _open_window(self, agent: "Agent", name: str) -> None:
-        agent.open_window(metric_prefix(name))
-        self._names.add(name)
-
     def _measuring(self) -> "Optional[Agent]":
         """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
         if self._is_closed:
@@ -330,14 +339,15 @@ class Meter:
             other._is_replaced = True
             other.close()
         controller = start_controller(self._overrides)
-        self._agent = Agent(**controller.agent)
+        agent = Agent(**controller.agent)
         self._controller = controller
         Meter._open.append(self)
         os.environ[MEASURED] = str(os.getpid())
-        self._agent.expect_epochs(self._expected_epochs)
-        self._hooks.callback(hooks.hook_training(self._agent))
+        agent.expect_epochs(self._expected_epochs)
+        self._hooks.callback(hooks.hook_training(agent))
         self._hooks.callback(atexit.unregister, self.close)
         atexit.register(self.close)
+        self._agent = agent  # last, since other threads use it then
 
 
 class MeasuredBatches(Wrapper):
@@ -353,8 +363,8 @@ class MeasuredBatches(Wrapper):
 
 
 def metric_prefix(name: str) -> str:
-    """Return a window's name as the prefix of its metrics; ValueError if other metrics have it."""
-    prefix = re.sub(r"\W+", "_", name.strip())
+    """Return a window's name as the prefix of its metrics; ValueError if it is no name, or other metrics have it."""
+    prefix = re.sub(r"\W+", "_", name.strip()) if isinstance(name, str) else ""
     if not prefix or prefix in RESERVED:
         raise ValueError("a window cannot have the name `{}`".format(name))
     return prefix

@@ -18,6 +18,7 @@ from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_fac
 from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
+from epochmeter.shared.events import UNMEASURED, UNMEASURED_VARIABLE
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Message, NotMeasured
 from epochmeter.worker.connection import ControllerGoneError
@@ -102,7 +103,8 @@ class Recording:
     def connected(self) -> ScriptConnection:
         """Return the connection of the process, which begins with its first log."""
         if self.connection is None:
-            os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
+            os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured, but noted
+            os.environ[UNMEASURED_VARIABLE] = os.path.join(self.folder, UNMEASURED)
             rank, _, is_first = own_rank()
             self.details = self.details if is_first else None
             self.facts.write(process_facts())

@@ -11,6 +11,8 @@ import torch
 from torch.utils import data
 
 from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.random_states import kept_random_states
+from epochmeter.agent.unseen import unseen
 
 UNKNOWN = math.nan
 MAX_SIZES = 1 << 16  # noted batches, of which the oldest are forgotten
@@ -24,17 +26,29 @@ def batch_count(loader: Any) -> Optional[int]:
     try:
         is_of_torch = isinstance(loader, data.DataLoader) and type(loader).__len__ is data.DataLoader.__len__
         if not is_of_torch:
-            return len(loader)
+            return length_of(loader)
         if not isinstance(loader.dataset, data.IterableDataset):
-            return len(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+            return length_of(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
         dataset: Any = loader.dataset  # which may have a length
-        samples = len(dataset)
+        samples = length_of(dataset)
         size: Optional[int] = loader.batch_size
         if size is None:
             return samples
         return samples // size if loader.drop_last else math.ceil(samples / size)
     except Exception:  # a method of the script
         return None
+
+
+def length_of(sized: Any) -> int:
+    """Return the length of a loader, a sampler or a dataset; a method of the script changes no random state."""
+    owners, inner = [sized], sized
+    while type(inner) is data.BatchSampler:
+        inner = inner.sampler
+        owners.append(inner)
+    if type(inner) in (list, tuple, range) or type(inner).__module__.startswith("torch."):
+        return len(sized)
+    with kept_random_states(*owners):
+        return len(sized)
 
 
 def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
@@ -48,7 +62,7 @@ def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
         return None
     try:
         sampler: Any = loader.batch_sampler.sampler  # which may have a length
-        samples, size = len(sampler), int(loader.batch_sampler.batch_size)
+        samples, size = length_of(sampler), int(loader.batch_sampler.batch_size)
         return (samples // size * size if loader.batch_sampler.drop_last else samples), size
     except Exception:  # a sampler of the script
         return None
@@ -137,14 +151,15 @@ def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
         nonlocal is_confirmed
         try:
             tensors = fields_of(batch)
-            lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+            with unseen():
+                lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+                kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
         except Exception:  # a class of the script, or a nested tensor, which has no shape
             return UNKNOWN
         if len(lengths) != 1:
             return UNKNOWN
         (length,) = lengths
         is_confirmed = is_confirmed or length == size
-        kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
         has_fields = len(tensors) > 1 and length > 1 and (isinstance(batch, dict) or len(kinds) > 1)
         return float(length) if is_confirmed or (size is None and has_fields) else UNKNOWN
 

@@ -1,13 +1,15 @@
 """What a thread does while it is off the processor: whether it waits for a core, and whether others work for it."""
 
 import contextlib
+import importlib
 import math
 import os
-import resource
 import sys
 import threading
 import time
-from typing import Callable, Iterator, Optional, Tuple
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 from epochmeter.worker.timeline import monotonic_ns
 
@@ -25,6 +27,31 @@ def nanoseconds_of(clock: int) -> int:
 
 thread_ns: Callable[[], int] = getattr(time, "thread_time_ns", lambda: nanoseconds_of(time.CLOCK_THREAD_CPUTIME_ID))
 """Processor time of the current thread."""
+
+
+def module_of_python(name: str) -> Any:
+    """Return a C module of the standard library, also if a file next to the script has its name.
+
+    It is not in `sys.modules` afterwards, where the script would find it in place of that file.
+    """
+    folder = os.path.dirname(os.__file__)
+    spec = PathFinder.find_spec(name, [os.path.join(folder, "lib-dynload"), folder])
+    if spec is None or spec.loader is None:
+        return importlib.import_module(name)  # a part of the interpreter itself
+    absent = object()
+    earlier: Any = sys.modules.get(name, absent)
+    try:
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        if earlier is not absent:
+            sys.modules[name] = earlier
+        else:
+            sys.modules.pop(name, None)  # Python 3.6 adds it
+    return module
+
+
+resource = module_of_python("resource")
 
 
 class RunQueue:
@@ -122,7 +149,7 @@ def clock_of(thread: int) -> int:
 def children_ns() -> float:
     """Return the processor time of the child processes, and of the ended ones that were waited for."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total_ns = (ended.ru_utime + ended.ru_stime) * 1e9
+    total_ns: float = (ended.ru_utime + ended.ru_stime) * 1e9
     for thread in os.listdir("/proc/self/task"):
         for child in content("/proc/self/task/{}/children".format(thread)).split():
             times = content("/proc/{}/{}".format(int(child), SCHEDSTAT)).split()

@@ -6,6 +6,7 @@ from typing import Any, Optional, Tuple
 import torch
 
 from epochmeter.agent.samples import UNKNOWN
+from epochmeter.agent.unseen import unseen
 
 
 def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
@@ -17,27 +18,33 @@ def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
     """
     try:
         inputs, mask = field_of(batch, "input_ids"), field_of(batch, "attention_mask")
-        if isinstance(inputs, torch.Tensor):
-            if mask is None:
-                return float(inputs.numel()), 0
-            is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
-            return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
-        return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
+        with unseen():
+            if isinstance(inputs, torch.Tensor):
+                if mask is None:
+                    return float(inputs.numel()), 0
+                is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
+                return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
+            return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
     except Exception:  # a class of the script, or a nested tensor
         return None
 
 
 def field_of(batch: Any, name: str) -> Any:
-    """Return a field of a dictionary or of an object; None if it has none."""
-    if isinstance(batch, (dict, collections.UserDict)):
-        return batch.get(name)
-    is_plain = isinstance(batch, (torch.Tensor, list)) or type(batch) is tuple
-    return None if is_plain else getattr(batch, name, None)
+    """Return a field of a dictionary or of an object; None if it has none.
+
+    No method of the script makes it up: such a method may change the batch.
+    """
+    if isinstance(batch, dict):
+        return dict.get(batch, name)
+    if isinstance(batch, collections.UserDict):
+        return batch.data.get(name)
+    has_field = name in getattr(batch, "__dict__", ()) or hasattr(type(batch), name)
+    return getattr(batch, name, None) if has_field else None
 
 
 def unmasked(mask: torch.Tensor) -> float:
     """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
     if mask.device.type != "cpu" or mask.is_floating_point():
         return UNKNOWN
-    # Not by an operator of torch, which a profiler or a mode of the script would see.
+    # Not by the sum of torch, which a profiler of the script would see.
     return float(mask.numpy().sum())

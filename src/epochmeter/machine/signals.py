@@ -17,6 +17,14 @@ REPEATED_SIGNAL_S = 1.0  # signals within this time of the previous one are the 
 RETRY_S = 0.05  # a stop that Python ignored is raised again after this time
 
 
+def signal_name(number: int) -> str:
+    """Return the name of a signal; that of a real-time signal, for which Python has none, by its distance."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
 class Stop:
     """Signal handler that ends this process by an exception, so that all contexts are closed.
 

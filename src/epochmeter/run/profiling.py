@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from epochmeter.config.installation import python_path
 from epochmeter.machine.energy_codes import EnergyCode
+from epochmeter.machine.signals import signal_name
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.results import documents
 from epochmeter.results.run_info import SensorResponse, TracedSteps
@@ -103,7 +103,7 @@ def _analysis_failure(error: subprocess.CalledProcessError) -> str:
         if problem := read_problem(json.loads(error.stdout)):
             return format_problem(problem)
     code = error.returncode
-    end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     *_, last = error.stderr.strip().splitlines() or [f"the analysis {end}"]
     return str(last)
 

@@ -37,6 +37,7 @@ MARK_S = 1.0  # shortest period of reading the other instruments between borders
 PROGRESS_S = 0.5  # period of the reports of progress
 PUBLISH_S = 10.0  # shortest time between two updates of the run in MLflow, which use the processor
 NO_ENERGY = "the first rank has the energy of all ranks"
+NOT_TRAINED = "before the first training, the energy of a window is only in the record"
 COUNTED = "epoch {}: FLOPs were counted in one step, which took {:.2g} s more; `warmup_epochs=1` leaves that epoch out."
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 
@@ -135,7 +136,7 @@ class ScriptLoop:
         """Return the measurement of a window; that of a rank other than the first has no energy."""
         if window := self._windows.last_of(question.process, question.window):
             metrics = {f"{window.name}/{key}": value for key, value in window.parts.items()}
-            return protocol.Recorded(False, metrics, NO_ENERGY)
+            return protocol.Recorded(False, metrics, NO_ENERGY if self._windows.main else NOT_TRAINED)
         return self._recorded.get(question.window, protocol.Proceed())
 
     def _prepare_passes(self) -> None:

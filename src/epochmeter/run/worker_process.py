@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.cores import control_groups
+from epochmeter.machine.signals import signal_name
 from epochmeter.shared import protocol
 from epochmeter.shared.problem import EXCEPTION, PEER_RANK, Place, Problem, ProblemError, format_problem
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -254,7 +255,7 @@ class WorkerProcess:
             return self._kill_error(f"{process} was killed by SIGKILL")
         if code < 0:
             time.sleep(SIGNAL_WAIT_S)  # who ends a job, as Slurm does, signals all of its processes: this one is next
-            return worker_error("killed", f"{process} was killed by {signal.Signals(-code).name}")
+            return worker_error("killed", f"{process} was killed by {signal_name(-code)}")
         lines = self._log.read_text(errors="replace").strip().splitlines()
         if any("ChildFailedError" in line for line in lines):  # torchrun reports a failed rank
             error_line = re.compile(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b")

@@ -15,7 +15,7 @@ from epochmeter.segmentation.communication import joined_rows, rows_after
 from epochmeter.segmentation.logs import FactsFile, LoadsFile, ThreadLog
 from epochmeter.segmentation.process import CONCURRENT, ProcessWindows
 from epochmeter.segmentation.windows import EPOCH, Window
-from epochmeter.shared.events import SAVED
+from epochmeter.shared.events import SAVED, UNMEASURED
 from epochmeter.shared.phases import OTHER, PHASES
 from epochmeter.shared.protocol import RankWindow
 from epochmeter.shared.units import NANOSECOND
@@ -26,6 +26,7 @@ ENDED_RANK = "rank {} had ended in an epoch of the first rank: its times, and su
 UNSEEN = "not all ranks of this node left events of each epoch: sums over ranks are absent in those epochs"
 OTHER_STEPS = "rank {} made {} steps in an epoch in which the first rank made {}"
 ANOTHER_PROCESS = "only the first process that trains is measured, and another one trained too"
+STARTED = "programs that the script started after its first pass over data are not measured, and one imported torch"
 NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
 NO_STEP = "no optimizer step and no backward pass was seen"
 RANK_NOTE = "rank {}: {}"
@@ -178,12 +179,17 @@ class ScriptWindows:
     def notes(self) -> list[str]:
         """What could not be measured, and why."""
         if self.main is None:
-            return [note for process in self._processes.values() for note in process.windows.notes]
+            return [note for process in self._processes.values() for note in process.windows.notes] + self._started
         notes = [*self.main.windows.notes, *self._missing, *self._uneven.values()]
         for process in self._others():
             notes += [RANK_NOTE.format(process.rank, note) for note in process.windows.notes]
         firsts = [process for process in self._processes.values() if process.is_first and process is not self.main]
-        return notes + ([ANOTHER_PROCESS] if any(process.windows.epochs for process in firsts) else [])
+        notes += [ANOTHER_PROCESS] if any(process.windows.epochs for process in firsts) else []
+        return notes + self._started
+
+    @property
+    def _started(self) -> list[str]:
+        return [STARTED] if (self.folder / UNMEASURED).exists() else []
 
     @property
     def flags(self) -> dict[str, str]:
@@ -250,9 +256,15 @@ class ScriptWindows:
         return {uuid for uuid in uuids if uuid}
 
     def last_of(self, process: str, window: str) -> Window | None:
-        """Return the last window of a name in a process that does not define the windows; None if there is none."""
+        """Return the last window of a name in a process that does not define the windows; None if there is none.
+
+        Before the first training, no process defines them.
+        """
         other = self._processes.get(process)
-        return other.last.get(window) if other and other is not self.main else None
+        if other is None or other is self.main:
+            return None
+        kept = [each for each in other.windows.windows if each.name == window] if self.main is None else []
+        return kept[-1] if kept else other.last.get(window)
 
     def _others(self) -> list[LoggedProcess]:
         """Return the ranks other than the first."""

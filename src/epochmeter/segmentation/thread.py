@@ -44,9 +44,8 @@ class Thread:
         self._begun: dict[int, Pass] = {}  # all that have not ended, by number
         self._live: list[Pass] = []  # those with a request, in the order of their first
         self._fetched: Pass | None = None  # has ended, but the script may still train on its last batches
-        self._named: list[
-            tuple[int, int] | None
-        ] = []  # open windows of a `Meter`: name and begin; None: within another
+        self._named: list[tuple[tuple[int, float], int | None]] = []
+        """Open windows of a `Meter`: name and number, and begin; None: within another one."""
         self._ended_ns = 0  # the end of the last pass or named window
         self._last_step: Event | None = None
 
@@ -65,7 +64,7 @@ class Thread:
     def possible_borders_ns(self) -> list[int]:
         """Moments that may be borders of windows that have not ended."""
         going_on = [*self._begun.values(), *filter(None, [self._fetched])]
-        named = [opened_ns for _, opened_ns in filter(None, self._named)]
+        named = [opened_ns for _, opened_ns in self._named if opened_ns is not None]
         return named + [border for each in going_on for border in each.possible_borders_ns]
 
     def add(self, timed: TimedEvent) -> None:
@@ -134,7 +133,7 @@ class Thread:
     # Passes
 
     def _begin(self, event: Event) -> None:
-        if self._named and self._named[0]:
+        if any(opened_ns is not None for _, opened_ns in self._named):
             return  # a part of the named window
         length = None if event.value != event.value else int(event.value)
         name = self._process.name(event.detail) if event.detail else ""
@@ -359,18 +358,23 @@ class Thread:
         while self._live and self._live[-1].is_over():
             self._leave(self._live[-1])
         is_part = bool(self._named) or bool(self._live)
-        self._named.append(None if is_part else (event.object, event.time_ns))
+        self._named.append(((event.object, event.value), None if is_part else event.time_ns))
 
     def _close_named(self, event: Event) -> None:
         if not event.object:  # the script states the end of an epoch
             while self._live:
                 self._leave(self._live[0], at_ns=event.time_ns)
             self._end_fetched()
-        elif self._named and (opened := self._named.pop()):
+            return
+        opened = next((named for named in reversed(self._named) if named[0] == (event.object, event.value)), None)
+        if opened is None:
+            return
+        self._named.remove(opened)  # not always the last one: coroutines may close theirs in another order
+        opened_ns = opened[1]
+        if opened_ns is not None:
             self._end_fetched()
-            number, opened_ns = opened
             self._ended_ns = event.time_ns
-            self._process.end_named(self._number, self._process.name(number), Interval(opened_ns, event.time_ns))
+            self._process.end_named(self._number, self._process.name(event.object), Interval(opened_ns, event.time_ns))
 
 
 def follows(later: Pass, earlier: Pass) -> bool:

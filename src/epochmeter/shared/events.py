@@ -12,6 +12,9 @@ RECORD = struct.Struct("<qqdIIIHBB")
 """An event's time, begin, value, object, other object, number, detail, flags and kind, which is never 0."""
 FOLDER_PREFIX = "epochmeter-events-"  # of the name of a folder of logs
 SCRIPT_FILE = "script.json"  # in that folder, facts on a script that ran without a controller
+UNMEASURED = "unmeasured"  # a file in that folder: a program that the script started has imported torch
+UNMEASURED_VARIABLE = "EPOCHMETER_UNMEASURED"
+"""Environment variable with the path of that file, for what a measured process starts."""
 NO_CONTROLLER = "no controller was there while it ran"
 SEGMENT_RECORDS = 8192
 SEGMENT_BYTES = SEGMENT_RECORDS * RECORD.size
@@ -40,9 +43,9 @@ BACKWARD = 8
 FORWARD = 9
 """The first forward pass of a module after a pass has begun."""
 OPENED = 10
-"""A window of a `Meter` begins. Object: its name."""
+"""A window of a `Meter` begins. Object: its name; value: its number in the process."""
 CLOSED = 11
-"""The open window ends: one of a `Meter` with its name as the object, or the pass of a `Meter` without an object."""
+"""An open window ends: one of a `Meter` with the same object and value, or the pass of a `Meter` without an object."""
 EXPECTED = 12
 """Value: number of epochs that follow, if known."""
 COLLECTED = 13
