@@ -104,7 +104,7 @@ class Recording:
         """Return the connection of the process, which begins with its first log."""
         if self.connection is None:
             os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured, but noted
-            os.environ[UNMEASURED_VARIABLE] = os.path.join(self.folder, UNMEASURED)
+            os.putenv(UNMEASURED_VARIABLE, os.path.join(self.folder, UNMEASURED))  # `os.environ` stays the script's
             rank, _, is_first = own_rank()
             self.details = self.details if is_first else None
             self.facts.write(process_facts())
