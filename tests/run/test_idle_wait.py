@@ -37,7 +37,7 @@ def waited(tmp_path, monkeypatch, terminal):
         clock = SimpleNamespace(monotonic=lambda: now_s, monotonic_ns=lambda: round(now_s * 1e9), sleep=sleep)
         for module in (idle_wait, cpu_load):
             monkeypatch.setattr(module, "time", clock)
-        plan, result = SimpleNamespace(run=run_info(), describe=lambda: None), RunResult(0, [])
+        plan, result = SimpleNamespace(run=run_info(), describe=lambda **_: None), RunResult(0, [])
         plan.job = job_of(sweep={"wait_idle": most_s}, machine={"root": str(tmp_path)})
         printed = len(terminal.console.file.getvalue())
         idle_wait.wait_idle(plan, result, terminal)
