@@ -37,12 +37,15 @@ def train(config):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
+    stderr = os.dup(2)
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as file:
+        os.dup2(file.fileno(), 2)  # the lines of Ray's loggers are in the order of the workers
         # Before Ray 2.43, the trainer needs a processor of its own.
         options = {"num_cpus": 3, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         ray.init(**options)
         scaling = ScalingConfig(num_workers=2)
         trainer = TorchTrainer(train, scaling_config=scaling, run_config=RunConfig(storage_path=folder))
-        with open(os.devnull, "w") as file, contextlib.redirect_stdout(file):  # earlier versions print times
+        with contextlib.redirect_stdout(file):  # earlier versions print times
             trainer.fit()
         ray.shutdown()
+        os.dup2(stderr, 2)
