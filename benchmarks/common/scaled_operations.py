@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import shutil
@@ -15,10 +16,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from common.grown_records import appended, gauge_file, long_run, multiply, write_sweep, write_trace
+from common.grown_records import appended, dump, gauge_file, long_run, multiply, write_sweep, write_trace
 
 from epochmeter.config.installation import ROOT
-from epochmeter.shared.record import RANK_INTERVALS, Record
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.process_identity import identify
+from epochmeter.shared.record import JOB_FILE, RANK_INTERVALS, Record
 
 Call = Callable[[], object]
 Prepare = Callable[[int, Path], Call]
@@ -191,6 +194,10 @@ def watched_epoch(epochs: int, folder: Path) -> Call:
     from epochmeter.watch.watcher import Watcher
 
     record = long_run(epochs, folder / SWEEP / "0")
+    document = read_json(record.folder / JOB_FILE)
+    dump(
+        record.folder / JOB_FILE, {**document, "run": {**document["run"], **identify(os.getpid())._asdict()}}
+    )  # it runs
     watcher = Watcher(record.folder)
     watcher.read()
     append = appended(record)
