@@ -16,6 +16,7 @@ from epochmeter.config.installation import python_path
 from epochmeter.config.rules import EXPORTERS
 from epochmeter.config.secrets import redact
 from epochmeter.shared.problem import InputError, Problem, format_problem, read_problem
+from epochmeter.shared.process_identity import has_exited
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.exporter import exporter_names
@@ -81,7 +82,8 @@ class ExportProcess:
         if self._process is None:
             return Exported(self.exporter, problem=self._failure)
         try:
-            if self._process.poll() is not None:  # while another one was waited for
+            # While another one was waited for; of its threads, some may still be ending.
+            if self._process.poll() is not None or has_exited(self._process.pid):
                 limit_s = max(limit_s, READ_LIMIT_S)
             output, _ = self._process.communicate(timeout=max(0.0, limit_s))
             answer = json.loads(output)
