@@ -20,7 +20,7 @@ from epochmeter.machine.signals import Stop
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import launched
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.problem import problem_of
+from epochmeter.shared.problem import KILL_HINT, problem_of
 from epochmeter.shared.protocol import Recorded, WindowClosed, WindowOpening
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -113,7 +113,7 @@ def die():
     time.sleep(60)
 """
 """torchrun and two ranks, for the controller; each rank runs the lines that follow."""
-NO_MEMORY = worker_process.KILL_HINT  # memory is not blamed if no kill for lack of memory was counted
+NO_MEMORY = KILL_HINT  # memory is not blamed if no kill for lack of memory was counted
 KILLED = f"the training process was killed by SIGKILL\n  hint: {NO_MEMORY}"
 ENDED = "the training process ended with exit code"
 BY_KERNEL = "{} was killed by SIGKILL, because memory ran out\n  hint: "

@@ -51,6 +51,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 from epochmeter.agent.frames import hidden, hide_frames, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
+from epochmeter.agent.notices import notice
 from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
 from epochmeter.worker.timeline import monotonic_ns
 
@@ -84,8 +85,7 @@ def install(settings: str) -> None:
             return
         new = Agent(**arguments)
     except Exception as error:  # a file next to the script may have the name of a module that the agent needs
-        with contextlib.suppress(Exception):  # the script may have closed stderr
-            print("epochmeter: not measured: {}: {}".format(type(error).__name__, error), file=sys.stderr)
+        notice("not measured: {}: {}".format(type(error).__name__, error))
         return
     agent = new
     hook_loaders(agent)
@@ -118,7 +118,7 @@ def report_old_torch(socket: str, error: ImportError) -> None:
 
     version = getattr(sys.modules["torch"], "__version__", "without a version")
     reason = "torch {} cannot be measured, 1.10 or newer can ({})".format(version, error)
-    print("epochmeter: " + reason, file=sys.stderr)
+    notice(reason)
     with contextlib.suppress(OSError):
         connection = ControllerConnection(socket)
         connection.send(NotMeasured(Problem(reason)))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import NoControllerError, find_controller
 from epochmeter.agent.iterators import Wrapper
+from epochmeter.agent.notices import notice
 from epochmeter.agent.unattended import Unattended
 from epochmeter.shared import tool
 from epochmeter.shared.events_version import events_version
@@ -33,7 +34,7 @@ REPLACED = (
     "another Meter of this process has ended this one; for several at a time, give each a label: "
     '`Meter("measure.lock=false", "script.client=1")`'
 )
-NOT_MEASURED = "epochmeter: not measured, the script continues: {}"
+NOT_MEASURED = "not measured, the script continues: {}"
 END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
 OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
 OF_LIBRARIES = ("default_worker.py", "flwr-clientapp")
@@ -196,8 +197,8 @@ class Meter:
             prefix = metric_prefix(name)
         except ValueError as error:
             if str(error) not in self._refused:
-                print("epochmeter: not measured, the script continues: {}".format(error), file=sys.stderr)
-            self._refused.append(str(error))
+                self._refused.append(str(error))
+                notice(NOT_MEASURED.format(error))
         if agent is None or not prefix:
             yield
             return
@@ -246,15 +247,10 @@ class Meter:
         Call it after an epoch. Without a controller, or after `close`, no budget is checked.
 
         Example:
-            >>> from epochmeter import BudgetReached
-            >>> meter = Meter("budget.energy_j=5000")
-            >>> try:
-            ...     for epoch in meter.epochs(2):
-            ...         for batch in meter.batches([1, 2, 3]):
-            ...             pass  # your training step
-            ...         meter.check_budget()
-            ... except BudgetReached:
-            ...     pass  # save the model
+            >>> with Meter("budget.energy_j=5000") as meter:
+            ...     for batch in meter.batches([1, 2, 3]):
+            ...         pass  # your training step
+            ...     meter.check_budget()
         """
         recorded = None if self._agent is None else self._agent.measurement("epoch")
         if recorded is not None and recorded.stop:
@@ -318,7 +314,7 @@ class Meter:
                 self._start()
         except Exception as error:
             self._reason = "{}: {}".format(type(error).__name__, error)
-            print(NOT_MEASURED.format(self._reason), file=sys.stderr)
+            notice(NOT_MEASURED.format(self._reason))
 
     def _forget(self) -> None:
         """Forget the results of a closed meter, which are not those of what the script does next."""
@@ -326,7 +322,7 @@ class Meter:
         self._kept.clear()
         if self._is_replaced:
             self._reason = REPLACED
-            print(NOT_MEASURED.format(self._reason), file=sys.stderr)
+            notice(NOT_MEASURED.format(self._reason))
 
     def _runs_beside(self, other: "Meter") -> bool:
         """Return whether both may measure at the same time: the same overrides are those of a cell that runs again."""

@@ -7,7 +7,6 @@ continues.
 import contextlib
 import itertools
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from epochmeter.agent import device_marks
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
 from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.notices import notice
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
 from epochmeter.shared.events import UNMEASURED, UNMEASURED_VARIABLE
@@ -183,8 +183,7 @@ class Recording:
         """Report an error of the agent on stderr and to the controller, and record no more."""
         self.reason = describe_error(error)
         if self.is_on:
-            with contextlib.suppress(Exception):
-                print("epochmeter: measuring ended, the script continues: {}".format(self.reason), file=sys.stderr)
+            notice("measuring ended, the script continues: {}".format(self.reason))
             with contextlib.suppress(Exception):
                 self.facts.write({"kind": "problem", "text": self.reason})
         self.switch_off(NotMeasured(Problem(self.reason)))

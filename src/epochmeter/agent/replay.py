@@ -9,13 +9,13 @@ import itertools
 import math
 import os
 import signal
-import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from torch.utils import data
 
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.kept_batches import KeptBatch, NotKeptError
+from epochmeter.agent.notices import notice
 from epochmeter.agent.samples import batch_count
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.problem import Problem
@@ -25,7 +25,7 @@ MAX_BATCHES = 64  # of a loader that are kept
 MAX_BYTES = 2**30  # of memory for them, after at least one batch
 NOT_KEPT = "the batches of {} cannot be kept: {}"
 NOT_KEPT_HINT = "let the loader yield tensors and objects that `pickle` can copy; the other measurements need no copies"
-GONE = "epochmeter: the controller is gone, so that this run on replayed batches ends now"
+GONE = "the controller is gone, so that this run on replayed batches ends now"
 MakeIterator = Callable[[Any], Iterator[Any]]
 
 
@@ -101,7 +101,7 @@ class Replay:
     @hidden
     def _iterate(self, loader: Any, make_iterator: MakeIterator, is_of_torch: bool = False) -> Iterator[Any]:
         if self._is_lost():
-            print(GONE, file=sys.stderr)
+            notice(GONE)
             os.kill(os.getpid(), signal.SIGTERM)
         begun = None if is_of_torch else self.begun
         return ReplayedPass(self, loader, self._kept_of(loader, is_of_torch), make_iterator, begun)

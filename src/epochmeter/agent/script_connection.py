@@ -3,21 +3,20 @@
 The script records its events without a controller too, so that the end of the controller ends the connection only.
 """
 
-import contextlib
 import os
 import socket
 import struct
-import sys
 from typing import Any, Optional, Tuple
 
 from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.notices import notice
 from epochmeter.shared.events import NO_CONTROLLER
 from epochmeter.shared.protocol import Border, Message, encode
 from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
 
 LIMIT_S = 30  # how long the script waits for the controller, which may be stopped (SIGSTOP)
 BORDER = encode(Border())
-LOST = "epochmeter: {}; the script continues, and the next command of epochmeter after its end records its times"
+LOST = "{}; the script continues, and the next command of epochmeter after its end records its times"
 CLOSED = "the script has closed the connection to the controller"
 
 
@@ -93,8 +92,7 @@ class ScriptConnection(ControllerConnection):
             raise error
         self.close()
         self.lost = "the controller is gone: {}".format(error)
-        with contextlib.suppress(Exception):  # the script may have closed stderr
-            print(LOST.format(self.lost), file=sys.stderr)
+        notice(LOST.format(self.lost))
 
     def _opened_file(self) -> Optional[Tuple[int, int]]:
         try:

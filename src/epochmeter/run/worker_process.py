@@ -18,7 +18,7 @@ from typing import Any
 from epochmeter.machine.cores import control_groups
 from epochmeter.machine.signals import signal_name
 from epochmeter.shared import protocol
-from epochmeter.shared.problem import EXCEPTION, PEER_RANK, Place, Problem, ProblemError, format_problem
+from epochmeter.shared.problem import EXCEPTION, KILL_HINT, PEER_RANK, Place, Problem, ProblemError, format_problem
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
 
 SIGNAL_WAIT_S = 0.5  # how much later than the training process this one may get a signal that both are sent
@@ -26,7 +26,6 @@ STACKS_S = 0.5  # how long hung processes have to write their stacks to the log,
 EXIT_WAIT_S = 5.0  # maximum wait for the reason, and for the end of all processes, after one of them has ended
 KILL_WAIT_S = 60.0  # maximum wait for the end of a killed process, which may have much memory to free
 PARENT_CHECK_S = 0.5  # how often it is checked whether the script that started this process still exists
-KILL_HINT = "check whether a job scheduler, a watchdog such as systemd-oomd, or a person killed it"
 MEMORY_HINT = "reduce the batch size, or use fewer DataLoader workers"
 
 

@@ -23,6 +23,7 @@ CODES = {
 }
 """Code of the end of a run -> its meaning. A record of a later version may have others."""
 HINT = "  hint: "  # begins the printed line of a hint
+KILL_HINT = "check whether a job scheduler, a watchdog such as systemd-oomd, or a person killed it"
 
 
 class Place(NamedTuple):

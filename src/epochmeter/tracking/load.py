@@ -78,10 +78,9 @@ def links_in_database(sweeps: Iterable[str], experiment: str, uri: str) -> dict[
 
     None if this is no such database, or if it has another schema than those of MLflow 2 and 3.
     """
-    path = Path(uri.removeprefix(SQLITE)).absolute()
     if not uri.startswith(SQLITE):
         return None
-    with suppress(sqlite3.Error), closing(_open_to_read(path)) as database:
+    with suppress(sqlite3.Error), closing(_open_to_read(Path(uri.removeprefix(SQLITE)).absolute())) as database:
         return {
             f"{sweep}/{_last_name(folder)}": run_link(Published(run_id, str(experiment_id), uri))
             for name in sweeps

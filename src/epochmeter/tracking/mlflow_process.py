@@ -6,10 +6,9 @@ from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
 from epochmeter.machine.helper_process import start_helper
-from epochmeter.shared.problem import ProblemError, machine_error
+from epochmeter.shared.problem import KILL_HINT, ProblemError, machine_error
 from epochmeter.tracking.reasons import error_reason
 
-KILLED_HINT = "check whether a job scheduler, a watchdog such as systemd-oomd, or a person killed it"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -44,9 +43,7 @@ class MlflowProcess:
         except (EOFError, ConnectionError) as ended:
             self._process.join()
             code = self._process.exitcode
-            raise machine_error(
-                f"the process that calls MLflow has ended with exit code {code}", KILLED_HINT
-            ) from ended
+            raise machine_error(f"the process that calls MLflow has ended with exit code {code}", KILL_HINT) from ended
         if error:
             raise error
         value: T = result

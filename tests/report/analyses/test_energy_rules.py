@@ -46,9 +46,10 @@ def test_readings_per_second_and_per_step_are_summed_times_a_second(tmp_path):
         {"rows": ["5000000000,1,4", "1000000000,1,4"]},
         {"rows": ["damaged"]},
         {"rows": []},
+        {"rows": ["3500000000,1,7"]},
         {"source": "counter"},
     ],
-    ids=["no total", "two boots", "damaged", "empty", "no samples"],
+    ids=["no total", "two boots", "damaged", "empty", "none in an epoch", "no samples"],
 )
 def test_without_samples_of_the_power_the_rule_of_the_text_has_no_energy(tmp_path, samples):
     (energy,) = energy_rules.analyze([sampled(tmp_path, 0, **samples)]).runs

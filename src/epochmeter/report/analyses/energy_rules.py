@@ -7,6 +7,7 @@ sample code takes a reading per step instead, and multiplies these by 1 s as wel
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from epochmeter.report.runs.configuration import group_repeats
@@ -31,7 +32,7 @@ class RuleEnergy:
     Attributes:
         title: Of its configuration.
         energy_j: As measured: all samples are integrated, from border to border.
-        per_second_j: Sum of one reading per second, each times 1 s; None without readable samples.
+        per_second_j: Sum of one reading per second, each times 1 s; None without a reading in each epoch.
         per_step_j: The same with one reading per step: mean power times steps times 1 s.
         step_s: Mean time per step, which this rule takes for 1 s.
     """
@@ -75,7 +76,10 @@ def _energy(title: str, run: Run) -> RuleEnergy | None:
 
 
 def _sum_per_second(run: Run) -> float | None:
-    """Return the sum of one reading per second in a steady epoch, times 1 s: the mean over these epochs."""
+    """Return the sum of one reading per second in a steady epoch, times 1 s: the mean over these epochs.
+
+    None without readable samples, and if an epoch has no reading, as a short one may: its sum would be 0.
+    """
     if run.folder is None:
         return None
     try:
@@ -85,8 +89,10 @@ def _sum_per_second(run: Run) -> float | None:
         return None
     spans = [(epoch["opened_ns"], epoch["closed_ns"]) for epoch in epochs
              if is_steady(epoch) and "epoch/energy_j" in epoch["metrics"]]  # fmt: skip
-    sums = [math.fsum(watts for at_ns, watts in readings if first <= at_ns < last) for first, last in spans]
-    return math.fsum(sums) * INTERVAL_S / len(sums) if readings and sums else None
+    of_epochs = [[watts for at_ns, watts in readings if first <= at_ns < last] for first, last in spans]
+    if not of_epochs or not all(of_epochs):
+        return None
+    return math.fsum(chain(*of_epochs)) * INTERVAL_S / len(of_epochs)
 
 
 def _readings(path: Path) -> Iterator[tuple[int, float]]:
