@@ -25,6 +25,8 @@ NOT_RECORDED_HERE = ("recording", "storage", "disk reads", "page cache", "trace"
 """Rows about the recording, and about this machine's own disks and torch."""
 IN_SHORT = ("nano iio", "thor hwmon", "H100", "GB300", "Cray EX", "two Xeons")
 """Machines that `make test` replays; the others take as long again."""
+PAUSE_S = 0.01
+"""A reading that takes longer was interrupted: its time is not known to 1 % of a second."""
 WATTS = re.compile(r"^[\d.e+]+ W$")
 
 
@@ -73,13 +75,17 @@ def joules_per_second(config, root, seconds):
 
 
 def next_renewal(meter):
-    """Wait until the total changes; return the time and the joules."""
-    joules = last_j = meter.total(meter.read())
-    limit_s = time.monotonic() + 5
-    while joules == last_j:
-        assert time.monotonic() < limit_s, "the counter does not advance"
-        begun_s, joules = time.monotonic(), meter.total(meter.read())
-    return (begun_s + time.monotonic()) / 2, joules
+    """Wait until the total changes; return the time and the joules.
+
+    A renewal during a pause of this process is passed over, as its time is not known.
+    """
+    joules, limit_s = meter.total(meter.read()), time.monotonic() + 5
+    while True:
+        last_j, begun_s = joules, time.monotonic()
+        joules, ended_s = meter.total(meter.read()), time.monotonic()
+        if joules != last_j and ended_s - begun_s < PAUSE_S:
+            return (begun_s + ended_s) / 2, joules
+        assert begun_s < limit_s, "the counter does not advance"
 
 
 @contextmanager
