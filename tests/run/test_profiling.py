@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import signal
 import sys
 from array import array
 from pathlib import Path
@@ -17,7 +18,7 @@ from stub import executable
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.run import profiling
-from epochmeter.run.profiling import analyze_trace, finish_trace, nsight_command, profile_steps, traced_power
+from epochmeter.run.profiling import TraceAnalysis, finish_trace, nsight_command, profile_steps, traced_power
 from epochmeter.run.worker_process import worker_error
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
@@ -132,27 +133,32 @@ def trace(tmp_path):
     return trace.write(tmp_path / "trace.json.gz")
 
 
+def notes_of(folder):
+    with TraceAnalysis(folder) as analysis:
+        return analysis.notes()
+
+
 def test_analysis_is_in_the_run_folder_and_a_failed_or_slow_one_has_a_reason(trace, tmp_path, monkeypatch):
-    assert analyze_trace(tmp_path) == []
+    assert notes_of(tmp_path) == []
     assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
     trace.write_bytes(b"{}")
     with pytest.raises(TraceError) as refused:
         analyze_run(tmp_path)
-    assert analyze_trace(tmp_path) == [f"no trace metrics: {refused.value}"]
+    assert notes_of(tmp_path) == [f"no trace metrics: {refused.value}"]
     assert Record(tmp_path).trace_analysis() is None
     monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
-    (note,) = analyze_trace(tmp_path)
+    (note,) = notes_of(tmp_path)
     assert "took more than 0.01 s" in note
     monkeypatch.setattr(profiling, "TIMEOUT_S", 60)
     for command, cause in (("exit 3", "ended with exit code 3"), ("kill -9 $$", "was killed by SIGKILL")):
         program = executable(tmp_path / "python", f"#!/bin/sh\n{command}\n")
         monkeypatch.setattr(profiling.sys, "executable", str(program))
-        assert analyze_trace(tmp_path) == [f"no trace metrics: the analysis {cause}"]
+        assert notes_of(tmp_path) == [f"no trace metrics: the analysis {cause}"]
     monkeypatch.setattr(profiling.sys, "executable", str(tmp_path))
-    (note,) = analyze_trace(tmp_path)
+    (note,) = notes_of(tmp_path)
     assert "Permission denied" in note
     trace.unlink()
-    assert analyze_trace(tmp_path) == []
+    assert notes_of(tmp_path) == []
     assert Record(tmp_path).trace_analysis() is None
 
 
@@ -165,6 +171,43 @@ def test_failure_during_or_after_the_trace_is_only_a_note(tmp_path):
     assert finish_trace(messages(), plan, None) == ["slow", "no trace: killed"]
     (tmp_path / "trace.json.gz").write_bytes(b"")
     assert finish_trace(messages(), plan, None) == ["slow", "the process failed after the trace: killed"]
+
+
+POWERS = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))
+
+
+@cases(
+    case(measured="none", program=None, begins=True),
+    case(measured="counter", program=None, begins=False),
+    case(measured="none", program="ncu", begins=False),
+)
+def test_analysis_begins_with_the_trace_unless_something_is_measured_at_the_end(
+    trace, tmp_path, measured, program, begins
+):
+    energy = {"source": measured, "reason": "no sensor"}
+    meter = SimpleNamespace(energy=energy, sampling=lambda opened_ns, closed_ns: None, drain=lambda before_ns: POWERS)
+    plan = SimpleNamespace(
+        record=Record(tmp_path),
+        run=run_info(energy=energy),
+        ranks=1,
+        node=SimpleNamespace(nodes=1),
+        job=SimpleNamespace(profiler=SimpleNamespace(program=program)),
+        describe=lambda durably: plan.record.describe({}, plan.run.document()),
+    )
+    with TraceAnalysis(tmp_path) as analysis:
+        assert finish_trace(iter([Traced(1, 2, wall_offset_ns=3, loads=[])]), plan, meter, analysis) == []
+        assert plan.record.run()["traced"]["reason"] == "no sensor"
+        assert (analysis._process is not None) == begins
+        assert analysis.notes() == []
+    assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
+
+
+def test_analysis_ends_with_its_block(trace, tmp_path):
+    with pytest.raises(KeyboardInterrupt), TraceAnalysis(tmp_path) as analysis:
+        analysis.start()
+        raise KeyboardInterrupt
+    assert analysis._process.returncode == -signal.SIGKILL
+    assert Record(tmp_path).trace_analysis() is None
 
 
 PARTS_DIFFER = "the parts of the total are sampled at different times."
@@ -208,11 +251,10 @@ SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
     ),
 )
 def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
-    powers = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))
     meter = SimpleNamespace(
         energy={"source": source, "reason": "no meter" if source == "none" else None},
         sampling=lambda *window_ns: sampling and SimpleNamespace(**sampling),
-        drain=lambda before_ns: powers,
+        drain=lambda before_ns: POWERS,
     )
     plan = SimpleNamespace(ranks=ranks, node=SimpleNamespace(nodes=1), record=Record(tmp_path))
     traced = Traced(1, 2, wall_offset_ns=3, loads=[])

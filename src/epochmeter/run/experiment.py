@@ -47,7 +47,7 @@ from epochmeter.run.moments import command_ns
 from epochmeter.run.node_windows import hand_over, open_nodes
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.process import follow_process
-from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
+from epochmeter.run.profiling import TraceAnalysis, finish_trace, profile_steps
 from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import running_script
@@ -156,7 +156,7 @@ def claimed_devices(
 def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: JobStatus = NOT_SENT) -> None:
     """Run on the first node: its record is open and its devices are locked. An error or stop is set in the result."""
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
-    with finalizing(plan, result, tracker, terminal):
+    with finalizing(plan, result, tracker, terminal), TraceAnalysis(plan.record.folder) as analysis:
         result.notes += tracker.wait_for_previous(terminal.info)
         with prepared_device(plan, result, terminal) as (settings, instruments):
             tracker.start()
@@ -178,7 +178,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
                 with start_training(plan) as worker:
                     messages = worker.messages()
                     EventLoop(worker, plan, instruments, recording, tracker, terminal).run(messages)
-                    result.notes += finish_trace(messages, plan, instruments.meter)
+                    result.notes += finish_trace(messages, plan, instruments.meter, analysis)
                 plan.run.moments["ended_ns"] = time.monotonic_ns()
             recording.process_ended()
             after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
@@ -197,7 +197,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
                 terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
                 result.notes += profile_steps(plan)
         terminal.stage("Analyzing the profiler's trace")
-        result.notes += analyze_trace(plan.record.folder)
+        result.notes += analysis.notes()
 
 
 def run_other_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:

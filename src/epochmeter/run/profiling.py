@@ -30,8 +30,13 @@ RESULTS = {"ncu": "utilization of pipes", "nsys": "report of Nsight Systems"}
 NSYS_REPORT = "nsight"  # report of Nsight Systems, without the suffix, which depends on its version
 
 
-def finish_trace(messages: Iterator[Message], plan: Plan, meter: EnergyMeter) -> list[str]:
-    """Record the power of the profiler's trace; return notes on failures, which do not fail the run."""
+def finish_trace(
+    messages: Iterator[Message], plan: Plan, meter: EnergyMeter, analysis: "TraceAnalysis | None" = None
+) -> list[str]:
+    """Record the power of the profiler's trace; return notes on failures, which do not fail the run.
+
+    The analysis begins at once if nothing is measured at the end of training: neither energy, nor steps under Nsight.
+    """
     notes = []
     try:
         for message in messages:
@@ -40,6 +45,9 @@ def finish_trace(messages: Iterator[Message], plan: Plan, meter: EnergyMeter) ->
                     notes.append(format_problem(message.problem))
                 case Traced():
                     plan.run.traced = traced_power(message, plan, meter)
+                    plan.describe(durably=False)
+                    if analysis and not (plan.run.energy.is_measured or plan.job.profiler.program):
+                        analysis.start()
     except WorkerError as error:  # the trace is written before the memory by kind is measured
         failure = "the process failed after the trace" if (plan.record.folder / TRACE).exists() else "no trace"
         notes.append(f"{failure}: {error}")
@@ -79,33 +87,58 @@ def traced_steps(traced: Traced) -> TracedSteps:
     return {**times, "wall_offset_ns": traced.wall_offset_ns, "loads": traced.loads}
 
 
-def analyze_trace(folder: Path) -> list[str]:
-    """Analyze the trace of a run; return why there is no analysis, or an empty list. It never fails the run."""
-    if not (folder / TRACE).exists():
-        return []
-    (folder / TRACE_ANALYSIS).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "epochmeter.trace.analysis", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"}
-    try:
-        subprocess.run(command, env=environment, timeout=TIMEOUT_S, capture_output=True, text=True, check=True)
-    except subprocess.TimeoutExpired:
-        return [f"no trace metrics: the analysis took more than {TIMEOUT_S:g} s; the trace is kept"]
-    except subprocess.CalledProcessError as error:
-        return [f"no trace metrics: {_analysis_failure(error)}"]
-    except OSError as error:  # no process can be started, as without memory
-        return [f"no trace metrics: {error}"]
-    return []
+class TraceAnalysis:
+    """The analysis of a run's trace, in a process of its own, which ends with the `with` block. It fails no run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self._not_started = ""
+
+    def __enter__(self) -> "TraceAnalysis":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+    def start(self) -> None:
+        """Start the process; if there is none, as without memory, `notes` has the reason."""
+        command = [sys.executable, "-m", "epochmeter.trace.analysis", str(self._folder)]
+        environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"}
+        try:
+            (self._folder / TRACE_ANALYSIS).unlink(missing_ok=True)
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        except OSError as error:
+            self._not_started = f"no trace metrics: {error}"
+
+    def notes(self) -> list[str]:
+        """Wait for the analysis, which starts now unless it has; return why there is none, or an empty list."""
+        if not (self._folder / TRACE).exists():
+            return []
+        if not (self._process or self._not_started):
+            self.start()
+        if self._process is None:
+            return [self._not_started]
+        try:
+            output, errors = self._process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return [f"no trace metrics: the analysis took more than {TIMEOUT_S:g} s; the trace is kept"]
+        code = self._process.returncode
+        return [f"no trace metrics: {_analysis_failure(code, output, errors)}"] if code else []
 
 
-def _analysis_failure(error: subprocess.CalledProcessError) -> str:
+def _analysis_failure(code: int, output: str, errors: str) -> str:
     """Return why an analysis failed: the problem that it wrote, or else the last line of its traceback, or its end."""
     with suppress(ValueError):
-        if problem := read_problem(json.loads(error.stdout)):
+        if problem := read_problem(json.loads(output)):
             return format_problem(problem)
-    code = error.returncode
     end = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-    *_, last = error.stderr.strip().splitlines() or [f"the analysis {end}"]
-    return str(last)
+    *_, last = errors.strip().splitlines() or [f"the analysis {end}"]
+    return last
 
 
 def profile_steps(plan: Plan) -> list[str]:

@@ -177,6 +177,8 @@ def record_profile(
     try:
         with module_ranges(trainer.model if first and not job["compile"] else None):  # hooks would compile it again
             profiler.record_trace(str(record.folder / TRACE) if first else None, endless, trainer.train_epoch)
+            if profiler.traced_ns:
+                connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.load_times()))
             missing = "memory by kind"
             if profiler.records_memory:
                 record_memory(str(record.folder / MEMORY) if first else None, trainer, next(endless))
@@ -184,8 +186,6 @@ def record_profile(
         traceback.print_exc()
         if not is_peer_rank_error(error):
             connection.send(TraceFailed(describe_failure(error, job).within("no {}".format(missing))))
-    if profiler.traced_ns:
-        connection.send(Traced(*profiler.traced_ns, wall_offset_ns(), loader.load_times()))
 
 
 def train_under_nsight(record: Record, connection: ControllerConnection) -> None:
