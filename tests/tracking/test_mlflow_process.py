@@ -10,11 +10,13 @@ import pytest
 from epochmeter.shared.problem import InputError, MachineError, input_error
 from epochmeter.tracking.mlflow_process import MlflowProcess
 
+NONE = {"name": "none"}
+
 
 @pytest.fixture
 def process(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)  # the process, not this one, imports it
-    return MlflowProcess()
+    return MlflowProcess(NONE)
 
 
 def answer(value, *, doubled=False):
@@ -47,7 +49,7 @@ def test_late_and_killed_processes_are_errors_that_are_not_waited_for(process):
     with pytest.raises(TimeoutError, match=r"no answer within 0\.1 s"):
         process.call(0.1, time.sleep, 60)
     assert process.call(60.0, answer, 1)[1] == 1, "by another process"
-    killed = MlflowProcess()
+    killed = MlflowProcess(NONE)
     with pytest.raises(MachineError, match="has ended with exit code -9"):
         killed.call(60.0, stop)
     with pytest.raises(MachineError, match="has ended with exit code -9"):

@@ -178,8 +178,9 @@ def test_trickling_server_ends_neither_a_run_late_nor_delays_the_next(make_queue
 def test_trickling_server_delays_no_report(make_record, monkeypatch):
     with trickling_server() as (destination, _):
         started = time.monotonic()
+        process = MlflowProcess({"name": "mlflow", **destination._asdict()})
         with pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
-            MlflowProcess().call(0.5, run_links, ["sweep"], *destination)
+            process.call(0.5, run_links, ["sweep"], *destination)
         assert time.monotonic() - started < 5
 
 

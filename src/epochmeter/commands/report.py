@@ -105,7 +105,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.tracking.mlflow_process import MlflowProcess
 
     # Both processes start while the modules below are imported.
-    mlflow = None if keys["tracking"]["name"] == "none" else MlflowProcess()
+    mlflow = None if keys["tracking"]["name"] == "none" else MlflowProcess(keys["tracking"])
     artist = None if missing_packages() else Artist()
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report

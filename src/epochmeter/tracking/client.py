@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from epochmeter.config.installation import ROOT
 from epochmeter.config.secrets import redact
 from epochmeter.config.suggestions import list_choices, merged_defaults
+from epochmeter.shared.garbage import without_collection
 from epochmeter.shared.problem import input_error
 
 if TYPE_CHECKING:
@@ -142,11 +143,23 @@ def load_mlflow(timeout_s: int | None = None) -> ModuleType:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ[REQUEST_TIMEOUT] = str(USERS_TIMEOUT or timeout_s or os.environ.get(REQUEST_TIMEOUT) or TIMEOUT_S)
-    import mlflow
+    with without_collection():
+        import mlflow
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints the traceback of errors it raises
     return mlflow
+
+
+def connect_database(tracking: Mapping[str, Any]) -> None:
+    """Import MLflow, and let it connect to the database in a file that exists, so that a later call takes no time.
+
+    MLflow keeps the connection, which takes it most of a second. A server is not called.
+    """
+    load_mlflow()
+    destination = destination_of(tracking)
+    if destination and (database := _database(destination.uri)) and database.exists():
+        _open_database(database)
 
 
 def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int | None = None) -> Store:
@@ -157,8 +170,7 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
     uri, artifacts = uri or tracking_uri(), None
     check_uri(uri)
     mlflow = load_mlflow(timeout_s)
-    if uri.startswith(SQLITE):
-        database = Path(uri.removeprefix(SQLITE)).resolve()
+    if database := _database(uri):
         # Below mlruns/, also for the experiment of a record from another user.
         name = experiment.replace("/", "%2F") if experiment.strip(".") else experiment.replace(".", "%2E")
         artifacts = (database.parent / "mlruns" / name).as_uri()
@@ -172,7 +184,7 @@ def open_existing_store(experiment: str, uri: str | None, timeout_s: int = LONG_
     """Open an existing experiment for reading; LookupError if it, or its database, does not exist, InputError."""
     uri = uri or tracking_uri()
     check_uri(uri)
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+    if (database := _database(uri)) and not database.exists():
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
@@ -182,6 +194,11 @@ def open_existing_store(experiment: str, uri: str | None, timeout_s: int = LONG_
         names = ", ".join(sorted(other.name for other in client.search_experiments()))
         raise LookupError(f"no experiment '{experiment}' at {redact(uri)}: set tracking.experiment= to one of {names}.")
     return Store(client, uri, match.experiment_id)
+
+
+def _database(uri: str) -> Path | None:
+    """Return the file of a database; None for a server."""
+    return Path(uri.removeprefix(SQLITE)).resolve() if uri.startswith(SQLITE) else None
 
 
 def _open_database(database: Path) -> "MlflowClient":
@@ -196,7 +213,8 @@ def _open_database(database: Path) -> "MlflowClient":
             partial.unlink(missing_ok=True)
             MlflowClient(f"{SQLITE}{partial}")
             os.replace(partial, database)
-        return MlflowClient(f"{SQLITE}{database}")
+        with without_collection():  # the first connection imports SQLAlchemy
+            return MlflowClient(f"{SQLITE}{database}")
 
 
 def _experiment_id(client: "MlflowClient", name: str, artifacts: str | None) -> str:

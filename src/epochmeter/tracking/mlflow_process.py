@@ -1,7 +1,8 @@
-"""A process that calls MLflow for a report: importing MLflow takes a second, in which the report is made."""
+"""A process that calls MLflow for a report: importing MLflow takes two seconds, in which the report is made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,13 +18,17 @@ class MlflowProcess:
     """Starts at once, imports MLflow, and then makes the calls that it is given, one after another.
 
     It ends with the command. After a call that takes too long, another process makes the next ones.
+
+    Args:
+        tracking: The configuration with the database of the calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tracking: Mapping[str, Any]) -> None:
+        self._tracking = {**tracking}
         self._start()
 
     def _start(self) -> None:
-        self._process, self._pipe = start_helper(_serve)
+        self._process, self._pipe = start_helper(partial(_serve, self._tracking))
 
     def call(self, limit_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of a call of a module's function.
@@ -50,12 +55,12 @@ class MlflowProcess:
         return value
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(tracking: Mapping[str, Any], pipe: Connection) -> None:
     """Make the calls that are received, and send their results or errors."""
-    from epochmeter.tracking.client import load_mlflow
+    from epochmeter.tracking.client import connect_database
 
-    with suppress(ImportError):  # which the calls raise
-        load_mlflow()
+    with suppress(Exception):  # the calls raise it again
+        connect_database(tracking)
     with suppress(EOFError, ConnectionError):  # the command has ended
         while True:
             function, args, kwargs = pipe.recv()

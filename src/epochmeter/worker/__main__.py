@@ -5,7 +5,6 @@ The import takes seconds of work. Connected before it, the process ends with its
 
 import atexit
 import ctypes
-import gc
 import os
 import sys
 import sysconfig
@@ -13,6 +12,7 @@ import threading
 from importlib import import_module
 from typing import Any, List
 
+from epochmeter.shared.garbage import without_collection
 from epochmeter.shared.lifetime import die_with_parent
 from epochmeter.worker.connection import connect, dump_stack_on_signal
 
@@ -28,24 +28,11 @@ def main(folder: str, mode: str = "") -> None:
     connection = connect(rank, sends_requests=os.environ.get("LOCAL_RANK", "0") == "0")
     if mode:
         connection.die_with_controller()
-    training = import_without_collection("epochmeter.worker.training")
+    with without_collection():
+        training: Any = import_module("epochmeter.worker.training")
     training.main(folder, connection, rank, under_nsight=bool(mode))
     if not mode:  # Nsight writes its result when the process ends in the usual way
         end()
-
-
-def import_without_collection(name: str) -> Any:
-    """Import a module while no garbage is collected: imports create none, and the search takes a third of their time.
-
-    Afterwards, the imported objects are in the oldest generation, as they usually are.
-    """
-    gc.disable()
-    module = import_module(name)
-    freeze()
-    if hasattr(gc, "unfreeze"):
-        gc.unfreeze()
-    gc.enable()
-    return module
 
 
 def end() -> None:
@@ -90,12 +77,6 @@ def library_folders() -> "List[str]":
     packages = [PACKAGE, *(sys.modules[name].__path__[0] for name in LIBRARIES if name in sys.modules)]
     of_python = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     return [*of_python, *map(os.path.dirname, packages)]
-
-
-def freeze() -> None:
-    """Exclude all present objects from garbage collection, if Python can (3.7)."""
-    if hasattr(gc, "freeze"):
-        gc.freeze()
 
 
 if __name__ == "__main__":
