@@ -20,6 +20,18 @@ FULL = "(sqlite3.OperationalError) database or disk is full"
             " Max retries exceeded (Caused by NewConnectionError('<...>: Failed to connect: [Errno 111] refused'))",
             "request to http://127.0.0.1:9 failed: [Errno 111] refused",
         ),
+        (
+            "API request to http://h:9/api/2.0 failed with exception HTTPConnectionPool(host='h', port=9): Max retries"
+            " exceeded (Caused by NameResolutionError(\"HTTPConnection(host='h', port=9): Failed to resolve 'h' ([Errno"
+            ' -2] Name or service not known)"))',
+            "request to http://h:9 failed: [Errno -2] Name or service not known",
+        ),
+        (
+            "API request to http://h:9/api/2.0 failed with exception HTTPConnectionPool(host='h', port=9): Max retries"
+            " exceeded (Caused by ReadTimeoutError(\"HTTPConnectionPool(host='h', port=9): Read timed out. (read"
+            ' timeout=30)"))',
+            "request to http://h:9 failed: no answer within 30 s",
+        ),
     ],
 )
 def test_reason_is_one_short_line_without_secrets_and_without_advice_to_developers(text, reason):

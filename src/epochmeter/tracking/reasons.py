@@ -4,8 +4,9 @@ import re
 
 from epochmeter.config.secrets import redact
 
-UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\"]*)['\")]+$")
+UNREACHABLE = re.compile(r"API request to (https?://[^/]+).*\(Caused by .*?([^:('\" ][^:('\")]*)['\")]+$")
 """An error of MLflow's client about its server: groups are the address and the innermost cause."""
+TIMED_OUT = re.compile(r"(?:read|connect) timeout=(.+)")
 AUTOFLUSH = "(raised as a result of Query-invoked autoflush"
 """Begin of the advice to developers that SQLAlchemy may put before an error."""
 MAX_REASON = 300  # maximum length of an error's reason
@@ -16,5 +17,7 @@ def error_reason(error: Exception) -> str:
     lines = (line for line in str(error).split("\n") if not line.startswith(AUTOFLUSH))
     text = redact(next(lines, "")) or type(error).__name__
     if unreachable := UNREACHABLE.match(text):
-        text = "request to {} failed: {}".format(*unreachable.groups())
+        address, cause = unreachable.groups()
+        cause = TIMED_OUT.sub(r"no answer within \1 s", cause)
+        text = f"request to {address} failed: {cause}"
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
