@@ -79,6 +79,19 @@ def test_sentences_fit_a_narrow_terminal(tmp_path):
     assert picture(folder, 0), "with COLUMNS=0"
 
 
+def test_a_narrow_terminal_shows_the_state_the_energy_and_all_of_a_warning(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(3))
+    warning = "the disk was full, and " * 5 + "then it was not"
+    Record(folder).write_summary({"state": "completed", "metrics": {}, "notes": [f"{warning}\n  hint: delete"]}, "id")
+    narrow, wide = picture(folder, 60), picture(folder, 200)
+    state = wide[0].split()[-3:]
+    assert narrow[0].split()[-3:] == state
+    rows = [next(line.split() for line in lines if line.startswith("mean")) for lines in (narrow, wide)]
+    assert rows[0][:-1] == rows[1][:-1], "all but the mean power"
+    assert warning in " ".join(narrow)
+    assert "delete" not in " ".join(wide)
+
+
 def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_path):
     job = {key: value for key, value in JOB.items() if key != "epochs"}
     assert re.match(r"epoch 4 +─", picture(write_run(tmp_path / "0", epochs(3), job=job), 80)[1])

@@ -73,7 +73,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
     The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
     narrow, width = max(1, width), max(MIN_WIDTH, width)  # COLUMNS=0 is possible
-    lines = [*_title(snapshot, width), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
+    lines = [*_title(snapshot, narrow), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
     for view in snapshot.active[:1]:
         lines += _run_lines(view, width, narrow, is_of_sweep=snapshot.is_sweep)
     return lines
@@ -195,14 +195,15 @@ def _run_lines(view: RunView, width: int, narrow: int, *, is_of_sweep: bool) -> 
     yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
     yield ()
     if not progress.pid:
-        yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
+        yield from _split_lines(view, narrow) if view.splits else [_line("No step is recorded yet.", "dim")]
     yield ()
-    yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
+    yield from _gauge_lines(view, narrow - LABEL_WIDTH - VALUES_WIDTH)
     if view.energy_valid is False and "energy" not in view.missing:
         reasons = "; ".join(f"{text.removesuffix('.')} ({code})" for code, text in view.energy_reasons.items())
         sentence = clean(f"The energy is absent or doubtful: {reasons}.")
         yield from (((line, "yellow"),) for line in wrap(sentence, narrow))
-    yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
+    for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS]:
+        yield from (_line(line, "yellow") for line in wrap(warning.partition("\n")[0], narrow))
 
 
 def _of_epochs(progress: Progress) -> str:
@@ -210,7 +211,7 @@ def _of_epochs(progress: Progress) -> str:
     return f"{progress.epoch}/{progress.epochs}" if progress.epochs else f"{progress.epoch}"
 
 
-def _split_lines(view: RunView) -> Iterator[Line]:
+def _split_lines(view: RunView, width: int) -> Iterator[Line]:
     is_estimate = view.energy_source == "estimated"
     unlisted = [name for _, name, _ in view.unlisted]
     last = ["estimated_energy_j" if is_estimate else "energy_j", "power_mean_w", *unlisted]
@@ -221,15 +222,15 @@ def _split_lines(view: RunView) -> Iterator[Line]:
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [cell(f"epoch/{name}", metrics.get(name)) for name in last]
         lines.append(("", [split.title, cell(TIME, e2e_s), *parts, *energy]))
-    yield from _table(lines, first_number=1)
+    yield from _table(lines, first_number=1, width=width)
 
 
 def _gauge_lines(view: RunView, width: int) -> Iterator[Line]:
-    """Yield one line per device: the present values, and one of them over the last minutes."""
+    """Yield one line per device: the present values, and one of them over the last minutes in a picture of a width."""
     for label, values, series in _gauge_rows(view):
         name, text = f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", clean(values)
-        picture = _sparkline(series, width) if series else ""
-        text = f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if series else text
+        picture = _sparkline(series, width) if series and width > 0 else ""
+        text = f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if picture else text
         yield (name, "dim"), (text, ""), (picture, "cyan")
 
 
@@ -341,11 +342,11 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
 
 
 def _table(
-    rows: Sequence[tuple[str, Sequence[str]]], first_number: int, width: int = 0, keys: slice = slice(0)
+    rows: Sequence[tuple[str, Sequence[str]]], first_number: int, width: int, keys: slice = slice(0)
 ) -> Iterator[Line]:
     """Yield the lines of a table from styles and cells; columns of numbers are aligned to the right.
 
-    If lines are longer than `width`, the widest columns of `keys` are shortened.
+    If lines are longer than `width`, the widest columns of `keys` are shortened, and then the space between columns.
     """
     cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for _, row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -354,11 +355,12 @@ def _table(
     fitting = (limit for limit in limits if sum(min(limit, key_width) for key_width in widths[keys]) <= free)
     limit = next(fitting, MIN_KEY_WIDTH)
     widths[keys] = [min(limit, key_width) for key_width in widths[keys]]
+    gap = GAP if sum(widths) + len(GAP) * (len(widths) - 1) <= width else " "
     for (style, _), row in zip(rows, cells, strict=True):
         sized = [*zip(row, widths, strict=True)]
         texts = [set_cell_size(_shortened(text, size), size) for text, size in sized[:first_number]]
         numbers = [text.rjust(size) for text, size in sized[first_number:]]
-        yield ((GAP.join([*texts, *numbers]).rstrip(), style),)
+        yield ((gap.join([*texts, *numbers]).rstrip(), style),)
 
 
 def _line(text: str, style: str) -> Line:
