@@ -1,5 +1,6 @@
 """Faults that need root or much time: a full file system and a locked database."""
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
+from project import LIMIT_S
 
 from epochmeter.tracking.client import open_store
 from epochmeter.tracking.publish import MEASURED
@@ -29,6 +31,19 @@ def test_locked_database_delays_no_epoch(project):
     assert process.returncode == 0
     assert time.monotonic() - begun < 100
     assert all(after["opened_ns"] - before["closed_ns"] < 2e9 for before, after in pairwise(windows))
+
+
+def test_run_with_a_trace_is_complete_and_published_on_one_core(project):
+    core = str(min(os.sched_getaffinity(0)))
+    arguments = project.quick(tracking="mlflow", profiler="torch", epochs=2, evaluate="false")
+    ended = project.start("train", *arguments, before=["taskset", "--cpu-list", core])
+    out, err = ended.communicate(timeout=LIMIT_S)
+    assert ended.returncode == 0, out + err
+    record = project.record()
+    assert (record.is_completed(), len(record.windows())) == (True, 2)
+    assert record.trace_analysis()["metrics"]["steps"] == 5
+    (run,) = open_store(uri=f"sqlite:///{project.root}/mlflow.db").client.search_runs(["1", "2"], MEASURED)
+    assert run.info.status == "FINISHED"
 
 
 @contextmanager
