@@ -95,6 +95,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Exclude also what the tests of a file imported: they import most of a library's modules when they use it."""
+    result = yield
+    if nextitem and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a test file that imports torch or torchvision if they are not installed."""
     report = yield
