@@ -30,20 +30,22 @@ from epochmeter.config import job, request, resolvers
 from epochmeter.config.request import RunRequest
 from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import Terminal
+from epochmeter.machine.cores import usable_cores
 from epochmeter.shared.atomic_files import lock_folder
 from epochmeter.sweep.compose import SweepLoader
 
 COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 """Compositions and their choices by overrides, as tests repeat them."""
 LONG = (
-    "test_benchmarks", "test_cluster", "test_measure", "test_experiments", "test_resume", "test_replay_of_machines",
-    "test_compose", "test_nvml", "test_sweep", "test_ranks", "test_recordings", "test_boards", "test_stops",
-    "test_train", "test_json_output", "test_programs", "test_operators", "test_jtop", "test_launch",
-    "test_driver_calls", "test_uncertainty", "test_phase_energy", "test_recorder", "test_loader_workers",
+    "test_cluster", "test_measure", "test_benchmarks", "test_gpu_session", "test_replay_of_machines", "test_docs",
+    "test_unattended", "test_experiments", "test_secrets", "test_resume", "test_action", "test_hosts", "test_faults",
+    "test_trainer", "test_ranks", "test_throughput", "test_compose", "test_nvml", "test_sweep", "test_recordings",
+    "test_boards", "test_stops", "test_train", "test_json_output", "test_programs", "test_operators", "test_jtop",
+    "test_launch", "test_driver_calls", "test_uncertainty", "test_phase_energy", "test_recorder", "test_loader_workers",
     "test_standard_streams", "test_report", "test_prediction", "test_publish_command", "test_plan", "test_hints",
     "test_prior", "test_publish", "test_limit_search", "test_export_process", "test_sources", "test_export_command",
     "test_invariants", "test_forecast", "test_damaged_records", "test_loops", "test_script_loop", "test_restore",
-    "test_data", "test_validate", "test_system", "test_docs", "test_wheel", "test_trainer", "test_client", "test_oom",
+    "test_data", "test_validate", "test_system", "test_wheel", "test_client", "test_oom",
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
@@ -55,6 +57,12 @@ SELECTED_FILES = {
     "system and alone": re.compile(r"mark\.alone"),
 }
 """Texts of the files with tests for the expressions of `make test` and `make test-system`."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores for `-n auto`, as tests wait a third of the time: for commands and known times."""
+    return usable_cores() + 1
 
 
 def pytest_configure() -> None:
@@ -92,6 +100,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Exclude also what the tests of a file imported: they import most of a library's modules when they use it."""
+    result = yield
+    if nextitem and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,11 +33,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1
 MessageTimeout=60
 BatchStartTimeout=120
 SlurmdParameters=config_overrides
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
+"""By default, the scheduler starts jobs seconds after they were submitted or a node became free."""
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2{feature}\n"
 LIMIT_S = 30
 

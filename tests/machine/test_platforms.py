@@ -72,7 +72,7 @@ from epochmeter.machine.platforms import lower_priority
 if not {leads}:
     os.fork() and os._exit(os.wait()[1])
 lower_priority(5)
-print(os.nice(0), open({platforms.AUTOGROUP!r}).read().split()[-1])
+print(os.nice(0) - {os.nice(0)}, open({platforms.AUTOGROUP!r}).read().split()[-1])
 """
     environment = {"PYTHONPATH": str(ROOT / "src")}
     lowered = subprocess.run(

@@ -438,7 +438,7 @@ def test_time_limit_within_a_run_on_two_nodes_is_the_reason_of_its_end(sweep, ra
     record = until_two_epochs(sweep)
     before = record.windows()
     (job,) = sweep.cluster.run("squeue", "--noheader", "--format=%i").split()
-    sweep.cluster.run("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    sweep.cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")  # a limit has whole minutes
     code, output = result_of(command)
     assert code == 1, output
     summary = record.summary()

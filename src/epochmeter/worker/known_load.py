@@ -84,10 +84,11 @@ class KnownLoad:
 
     def peaks(self, times: int) -> Dict[str, Any]:
         """Measure the peak of products as a run does it."""
-        from epochmeter.worker.peaks import measure_peaks
+        from epochmeter.worker.peaks import peak_flop_per_s
 
         precision = "bf16" if self.device.type == "cuda" else "fp32"
-        return {"flop_per_s": [measure_peaks(self.device, precision)["flop_per_s"] for _ in range(times)]}
+        generator = self._torch.Generator(device=self.device)
+        return {"flop_per_s": [peak_flop_per_s(self.device, precision, generator) for _ in range(times)]}
 
     def kernels(self, mix: str, seconds: float) -> Dict[str, Any]:
         """Run kernels of one kind only; `idle`: none."""

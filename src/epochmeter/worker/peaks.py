@@ -72,7 +72,7 @@ def measure_peaks(device: torch.device, precision: str) -> Dict[str, float]:
     """Measure the peaks: square matrix products in each layout of a training step, copies, and calls without work."""
     generator = torch.Generator(device=device)
     with torch.no_grad():
-        flop_per_s = _peak_flop_per_s(device, DTYPES[precision], generator)
+        flop_per_s = peak_flop_per_s(device, precision, generator)
         source = torch.zeros(COPY_BYTES[device.type] // 4, device=device)
         target = torch.zeros_like(source)
         bytes_per_s = 2 * COPY_BYTES[device.type] / _call_s(partial(target.copy_, source), device)
@@ -84,8 +84,9 @@ def measure_peaks(device: torch.device, precision: str) -> Dict[str, float]:
     return {"flop_per_s": flop_per_s, "bytes_per_s": bytes_per_s, "launch_s": launch_s}
 
 
-def _peak_flop_per_s(device: torch.device, dtype: torch.dtype, generator: torch.Generator) -> float:
-    size, call_s = MIN_SIZE // 2, 0.0
+def peak_flop_per_s(device: torch.device, precision: str, generator: torch.Generator) -> float:
+    """Measure the peak of square matrix products."""
+    size, call_s, dtype = MIN_SIZE // 2, 0.0, DTYPES[precision]
     while size < MAX_SIZE and call_s < LONG_CALL_S:
         size *= 2
         first, second = (torch.randn(size, size, generator=generator, device=device).to(dtype) for _ in range(2))

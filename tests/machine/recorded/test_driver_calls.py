@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 import pytest
 from controls import Board
 from power.conftest import amd_smi, amd_smi_stub, nvml, nvml_stub, open_folder  # noqa: F401
+from timed import mean_w, next_renewal
 
 from epochmeter.machine import amd
 from epochmeter.machine import nvml as client
@@ -155,15 +156,14 @@ def test_energy_of_a_recorded_gpu_is_that_of_its_counter(monkeypatch, tmp_path):
     (root := tmp_path / "root/proc").mkdir(parents=True)
     (root / "cpuinfo").write_text("processor : 0\n")
     archive = tmp_path / "board.tar.gz"
-    record_machine(archive, tmp_path / "root", 1.5, None, "no load")
+    record_machine(archive, tmp_path / "root", 0.8, None, "no load")
     monkeypatch.setenv("STUB_W", "999")
     root = use_machine(archive)
     with closing(open_nvml(gpus=["GPU-aaaa"], root=root, period_s=0.02)) as meter:
-        before, begun_s = meter.read(), time.monotonic()
-        time.sleep(3.0)
-        after, ended_s = meter.read(), time.monotonic()
-    for name in ("gpu0", "gpu0_sampled"):  # through two repetitions; a tick is 17.3 J
-        assert (after[name] - before[name]) / (ended_s - begun_s) == pytest.approx(173, rel=0.1)
+        before = next_renewal(meter)
+        time.sleep(1.6)
+        watts = mean_w(meter, before, next_renewal(meter))[1]
+    assert watts == pytest.approx({"gpu0": 173, "gpu0_sampled": 173}, rel=0.1), "through two repetitions"
 
 
 @pytest.mark.usefixtures("amd_smi")
@@ -179,10 +179,9 @@ def test_recorded_calls_of_amdsmi_have_its_results_and_errors(monkeypatch, tmp_p
             assert (stub, meter.energy["source"]) == (stub, "counter" if stub == "working" else "sampled")
             assert error in (meter.energy["reason"] or "")
             if stub == "working":
-                before, begun_s = meter.read(), time.monotonic()
-                time.sleep(1.5)
-                watts = (meter.read()["gpu0"] - before["gpu0"]) / (time.monotonic() - begun_s)
-                assert watts == pytest.approx(90, rel=0.1)
+                before = next_renewal(meter)
+                time.sleep(1.2)
+                assert mean_w(meter, before, next_renewal(meter))[1]["gpu0"] == pytest.approx(90, rel=0.1)
         use_machine("/")
 
 

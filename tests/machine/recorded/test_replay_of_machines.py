@@ -10,6 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from recordings import MACHINES, NO_AMDSMI, SECRETS, counting, plant
+from timed import mean_w, next_renewal
 
 from epochmeter.config.entries import Examination
 from epochmeter.config.installation import ROOT
@@ -25,8 +26,6 @@ NOT_RECORDED_HERE = ("recording", "storage", "disk reads", "page cache", "trace"
 """Rows about the recording, and about this machine's own disks and torch."""
 IN_SHORT = ("nano iio", "thor hwmon", "H100", "GB300", "Cray EX", "two Xeons")
 """Machines that `make test` replays; the others take as long again."""
-PAUSE_S = 0.01
-"""A reading that takes longer was interrupted: its time is not known to 1 % of a second."""
 WATTS = re.compile(r"^[\d.e+]+ W$")
 
 
@@ -63,29 +62,14 @@ def examined(config, root):
     return texts, watts
 
 
-def joules_per_second(config, root, seconds):
+def measured_w(config, root, seconds):
     """The mean power that the meter counts between two renewals of its counters, about some seconds apart."""
     facts = host.device_facts(str(root))
     names = [meter_id(gpu) for gpu in select_gpus(find_gpus(root_folder(root)), os.environ)] if facts["gpu"] else []
     with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
-        begun_s, before_j = next_renewal(meter)
+        before = next_renewal(meter)
         time.sleep(seconds)
-        ended_s, after_j = next_renewal(meter)
-    return (after_j - before_j) / (ended_s - begun_s)
-
-
-def next_renewal(meter):
-    """Wait until the total changes; return the time and the joules.
-
-    A renewal during a pause of this process is passed over, as its time is not known.
-    """
-    joules, limit_s = meter.total(meter.read()), time.monotonic() + 5
-    while True:
-        last_j, begun_s = joules, time.monotonic()
-        joules, ended_s = meter.total(meter.read()), time.monotonic()
-        if joules != last_j and ended_s - begun_s < PAUSE_S:
-            return (begun_s + ended_s) / 2, joules
-        assert begun_s < limit_s, "the counter does not advance"
+        return mean_w(meter, before, next_renewal(meter))[0]
 
 
 @contextmanager
@@ -113,7 +97,7 @@ def test_replayed_machine_is_the_recorded_one_and_nobody_is_named(tmp_path, comp
     with counting(root), as_own_drivers(machine):
         live = composed(root, machine.device)
         here, here_w = examined(live, root)
-        here_mean_w = joules_per_second(live, root, seconds)
+        here_mean_w = measured_w(live, root, seconds)
         record_machine(archive, root, seconds, None, "this test has no load")
     content = gzip.decompress(archive.read_bytes()).decode(errors="replace")
     assert [secret for secret in SECRETS if secret.lower() in content.lower()] == []
@@ -122,5 +106,5 @@ def test_replayed_machine_is_the_recorded_one_and_nobody_is_named(tmp_path, comp
     there, there_w = examined(replayed, archive)
     assert there == here
     assert there_w == pytest.approx(here_w, rel=0.5)  # within half a second
-    assert joules_per_second(replayed, archive, seconds) == pytest.approx(here_mean_w, rel=0.05)
+    assert measured_w(replayed, archive, seconds) == pytest.approx(here_mean_w, rel=0.05)
     assert here_mean_w == pytest.approx(machine.watts, rel=0.05)

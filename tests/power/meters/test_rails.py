@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from boards import LAYOUTS, WITHOUT_TABLE, set_cell, write
+from timed import next_renewal
 
 from epochmeter.machine import jetson
 from epochmeter.power.cross_checks import find_disagreements
@@ -15,7 +16,7 @@ from epochmeter.power.meters import rails
 from epochmeter.power.meters.rails import filter_response, find_rails, open_rails, total_of
 from epochmeter.power.meters.rapl import other_meter_hint
 from epochmeter.power.uncertainty import Response
-from epochmeter.power.window_energy import energy_of_window, take_reading
+from epochmeter.power.window_energy import energy_of_window
 
 CONF = Path(__file__).parents[3] / "conf/device"
 JETPACK4, SINGLE, THOR = filter_response(0.00084, 64), Response(0, 0.0, 0.0066), Response(0.0505, 0.0, 0.0505)
@@ -77,9 +78,9 @@ def test_input_rail_with_a_part_of_the_power_is_contradicted_by_the_parts(tmp_pa
     current = next(file for file in tree.files("VDD_IN") if file.name.startswith("curr"))
     current.write_text(f"{round(float(current.read_text()) * share)}\n")
     with opened(tmp_path, "orin_nano") as meter:
-        before = take_reading(meter)
+        before = next_renewal(meter)
         time.sleep(0.2)
-        after = take_reading(meter)
+        after = next_renewal(meter)
         seconds = (after.at_ns - before.at_ns) * 1e-9
         used = energy_of_window(before, after, meter, seconds)
     differences_w = [found.difference_j / seconds for found in used.disagreements]

@@ -16,7 +16,7 @@ MIN_VALUES, PERIOD_S, LIMIT_S = 10, 0.002, 1.0
 """Number of different values at which names are compared, interval of the readings, and time limit, in seconds."""
 MAX_RENEWALS = 2  # largest difference of two readings of one counter, in its renewals
 SLACK, SLACK_J = 0.005, 1.0
-"""The same during a run, as a fraction of the increase and in joules, since a thread may be interrupted meanwhile."""
+"""The same during a run, as a fraction of the increase and in joules."""
 
 
 def group_mirrors(counters: Mapping[str, Joules], renewal_s: float) -> list[list[str]]:
@@ -54,15 +54,16 @@ def group_mirrors(counters: Mapping[str, Joules], renewal_s: float) -> list[list
 def read_as_one(counters: Sequence[Joules]) -> Joules:
     """Return the reader of a counter that is shown several times.
 
-    It raises ValueError if the readings differ: then they are separate counters, of which only one was counted.
+    It raises ValueError if the readings differ: then they are separate counters, of which only one was counted. The
+    first one is read before and after the others, as a thread may be interrupted meanwhile.
     """
     first, *others = counters
     begun_j = first()
 
     def read() -> float:
-        joules = first()
+        joules, shown_j, after_j = first(), [other() for other in others], first()
         tolerated_j = SLACK * abs(joules - begun_j) + SLACK_J
-        if any(abs(other() - joules) > tolerated_j for other in others):
+        if any(not joules - tolerated_j <= other_j <= after_j + tolerated_j for other_j in shown_j):
             raise ValueError("it was counted once for several zones, but they show different counters")
         return joules
 
