@@ -11,7 +11,6 @@ from contextlib import suppress
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.readings import Readings
 from epochmeter.power.window_energy import take_reading
-from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.node_windows import JoinedWindow, Nodes, with_lost
@@ -65,7 +64,6 @@ class ScriptLoop:
         """Follow the script until it has ended; WorkerError if it has failed."""
         try:
             self._mark()
-            load_quantiles()  # while the script imports torch
             while not self._is_complete and self._script.receive(POLL_S):
                 self._read_counters()
                 self._advance()
