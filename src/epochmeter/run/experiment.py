@@ -24,7 +24,7 @@ from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.restore import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.power.window_energy import Reading, take_reading
+from epochmeter.power.window_energy import Reading
 from epochmeter.results import documents
 from epochmeter.results.budget import check_is_measured
 from epochmeter.results.intervals import load_quantiles
@@ -165,7 +165,9 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
         with prepared_device(plan, result, terminal) as (settings, instruments):
             terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
             begin = partial(begin_recording, plan, instruments, settings, tracker, terminal, status)
-            before = take_reading(instruments.meter)
+            if ATTACHED in os.environ:
+                instruments.own_processes([os.getppid()])
+            before = instruments.read_start()
             # What is used from here on is imported when the process has started, while it imports torch.
             if plan.job.measure.pid is not None:
                 from epochmeter.run.process import follow_process
@@ -181,7 +183,7 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
 
                     recording = begin(before)
                     nodes = open_nodes(plan.script_node, plan.record, windows)
-                    ScriptLoop(script, windows, plan, instruments, recording, tracker, nodes).run()
+                    ScriptLoop(script, windows, plan, instruments, recording, tracker, nodes, before).run()
             else:
                 plan.run.moments["process_ns"] = time.monotonic_ns()
                 with start_training(plan) as worker:

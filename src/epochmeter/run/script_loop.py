@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.readings import Readings
-from epochmeter.power.window_energy import take_reading
+from epochmeter.power.window_energy import Reading, take_reading
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.node_windows import JoinedWindow, Nodes, with_lost
@@ -46,11 +46,13 @@ class ScriptLoop:
 
     def __init__(
         self, script: ScriptProcess, windows: ScriptWindows, plan: Plan, instruments: WindowInstruments,
-        recording: Recording, tracker: Tracker, nodes: Nodes,
+        recording: Recording, tracker: Tracker, nodes: Nodes, before: Reading,
     ) -> None:  # fmt: skip
+        """`before` is a reading of the meter before the script has begun, or has got its `Meter`."""
         self._script, self._windows, self._plan, self._nodes = script, windows, plan, nodes
         self._instruments, self._recording, self._tracker = instruments, recording, tracker
         self._readings = Readings()
+        self._readings.add(before, is_at_border=False)
         self._recorded: dict[str, protocol.Recorded] = {}  # by the names of windows
         self._epochs = self._passes = 0
         self._epochs_of: Counter[int] = Counter()  # by training
