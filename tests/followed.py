@@ -30,7 +30,7 @@ class Running:
     """A script of one process, which does the next of its `acts` each time that it is followed."""
 
     def __init__(self, folder, acts, name="7", rank=0):
-        self.pids, self.ended, self.is_at_border = [1], set(), False
+        self.pids, self.ended, self.is_at_border, self.is_ending = [1], set(), False, False
         self.openings, self.questions, self.traced, self.answers = [], [], [], []
         self.stops = 0
         self.loaded, self.not_replayed, self.end_notes = [], None, []

@@ -288,7 +288,7 @@ def prepared_device(
         since_ns = time.monotonic_ns()
         idle = measure_idle_power(instruments.meter, job.meter.idle_s, result, terminal)
         plan.run.idle = idle_record(before=idle)
-        plan.describe()
+        plan.describe(durably=False)
         if job.measure.pid is None:
             check_idle(plan, instruments, since_ns, result, terminal)
         yield settings, instruments._replace(idle=idle)

@@ -196,6 +196,11 @@ class ScriptProcess(WorkerProcess):
                     os.kill(pid, signal.SIGTERM)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its processes that were measured have ended their work: Python takes a second to free torch."""
+        return self._attached is None and bool(self._connections) and not self._open
+
+    @property
     def exit_code(self) -> int | None:
         """The script's exit code, 0 if it was ended; None if it has not ended."""
         return 0 if self._was_ended else self._process.returncode

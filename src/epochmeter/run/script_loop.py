@@ -59,7 +59,7 @@ class ScriptLoop:
         self._cache_notes: list[tuple[int, str]] = []  # with their times, of passes that are not recorded so far
         self._opened: tuple[Pass, WindowOpening] | None = None  # the pass that is going on, if it trains
         self._traced_ns: list[int] = []  # times within traced steps that belong to no recorded window so far
-        self._has_begun = self._is_complete = self._has_flops = False
+        self._has_begun = self._is_complete = self._is_ending = self._has_flops = False
         self._marked_s = self._progressed_s = self._published_s = time.monotonic()
 
     def run(self) -> None:
@@ -128,6 +128,9 @@ class ScriptLoop:
                 self._end_replayed(ended_note(*known))
                 return
         self._follow()
+        if self._script.is_ending and not self._is_ending:
+            self._is_ending = True
+            self._tracker.publish_beside()  # then only the summary is left for the end of the run
         for connection, question in questions:
             self._script.answer(connection, self._answer(question))
         self._discard_old()
