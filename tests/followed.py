@@ -12,6 +12,7 @@ from epochmeter.agent.event_log import EventLog
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter, NullMeter
+from epochmeter.power.window_energy import take_reading
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.node_windows import SingleNode
 from epochmeter.run.recording import Recording
@@ -29,7 +30,7 @@ class Running:
     """A script of one process, which does the next of its `acts` each time that it is followed."""
 
     def __init__(self, folder, acts, name="7", rank=0):
-        self.pids, self.ended, self.is_at_border = [1], set(), False
+        self.pids, self.ended, self.is_at_border, self.is_ending = [1], set(), False, False
         self.openings, self.questions, self.traced, self.answers = [], [], [], []
         self.stops = 0
         self.loaded, self.not_replayed, self.end_notes = [], None, []
@@ -124,4 +125,5 @@ def make_loop(folder, record, acts, meter=None, prepare=lambda number: [], **key
     instruments = WindowInstruments(meter or NullMeter("none"), gauges, source, load)
     recording = Recording(plan, instruments, Mock(drift_messages=list), Mock())
     windows = ScriptWindows(folder, 500)
-    return ScriptLoop(Running(folder, acts), windows, plan, instruments, recording, Mock(), SingleNode())
+    before = take_reading(instruments.meter)
+    return ScriptLoop(Running(folder, acts), windows, plan, instruments, recording, Mock(), SingleNode(), before)

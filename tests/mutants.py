@@ -168,7 +168,7 @@ MUTANTS = [
     Mutant("segmentation/script.py", "other.opened_ns < middle_ns < other.closed_ns", "True"),
     Mutant("run/recovery.py", "measured.window.opened_ns >= recorded_ns", "True"),
     Mutant(
-        "run/finish.py", "if events and (running := running_processes(events)):", "if False:", "run/test_recovery.py"
+        "run/orphans.py", "if events and (running := running_processes(events)):", "if False:", "run/test_recovery.py"
     ),
     # A run: exit codes, processes, borders of windows, resumption
     Mutant(

@@ -16,7 +16,7 @@ from metadata import run_info
 from epochmeter.config.schema import Job
 from epochmeter.results.run_info import RunInfo
 from epochmeter.results.run_result import RunResult
-from epochmeter.run.finish import write_summary
+from epochmeter.run.record_end import write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.process_identity import this_process

@@ -174,7 +174,7 @@ def summary(epochs: int, folder: Path) -> Call:
     from epochmeter.config.schema import Job
     from epochmeter.results.run_info import read_run
     from epochmeter.results.run_result import RunResult
-    from epochmeter.run.finish import write_summary
+    from epochmeter.run.record_end import write_summary
 
     record = long_run(epochs, folder / SWEEP / "0")
     job, run = Job.from_dict(record.job()), read_run(record)

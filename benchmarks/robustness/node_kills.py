@@ -29,7 +29,7 @@ import slurm
 from common.output import ARGUMENTS, print_table, sized
 from project import ENVIRONMENT, copy_sources, free_ports, wait_until
 
-from epochmeter.run.finish import close_orphans
+from epochmeter.run.orphans import close_orphans
 from epochmeter.shared.record import Record
 
 NODES = ("n0", "n1")

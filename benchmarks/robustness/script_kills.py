@@ -23,7 +23,7 @@ from typing import NamedTuple
 from common.output import ARGUMENTS, print_table, sized
 from project import ENVIRONMENT, ROOT
 
-from epochmeter.run.finish import close_orphans
+from epochmeter.run.orphans import close_orphans
 from epochmeter.shared.record import Record
 
 EPOCHS, STEPS = 30, 8

@@ -11,13 +11,14 @@ from default_jobs import job_of
 from project import write_checkpoint
 
 from epochmeter.cluster.submissions import SubmissionLog
-from epochmeter.console import console
+from epochmeter.console import console, run_end
 from epochmeter.results.run_result import RunResult
-from epochmeter.run import experiment, finish, launch
+from epochmeter.run import experiment, launch
 from epochmeter.run.experiment import claimed_devices, prepared_device, run, start_training
-from epochmeter.run.finish import finalizing, resume_hint
+from epochmeter.run.finish import finalizing
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
+from epochmeter.run.record_end import resume_hint
 from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import worker_error
 from epochmeter.shared.problem import Place, Problem
@@ -108,7 +109,7 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
 
 def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, terminal, monkeypatch):
     request = order()
-    monkeypatch.setattr(finish, "print_run", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
+    monkeypatch.setattr(run_end, "print_run", lambda *_: signal.raise_signal(signal.SIGINT))  # once more
 
     def measure(plan, result, terminal, status):
         with finalizing(plan, result, Mock(close=Mock(side_effect=KeyboardInterrupt)), terminal):  # Ctrl-C

@@ -16,9 +16,10 @@ from epochmeter.results.bottleneck import NO_EPOCH
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
-from epochmeter.run import finish, next_steps
-from epochmeter.run.finish import SEVERAL_TRAININGS, close_orphans, write_summary
+from epochmeter.run import next_steps, record_end
+from epochmeter.run.orphans import close_orphans
 from epochmeter.run.plan import read_clock
+from epochmeter.run.record_end import SEVERAL_TRAININGS, write_summary
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -163,7 +164,7 @@ def test_summary_of_a_completed_run_has_its_next_steps_with_the_gain_over_its_ep
 
 
 def test_rule_that_fails_does_not_lose_the_summary(tmp_path, monkeypatch):
-    monkeypatch.setattr(finish, "next_steps_of", Mock(side_effect=KeyError("medium")))
+    monkeypatch.setattr(record_end, "next_steps_of", Mock(side_effect=KeyError("medium")))
     record, result = Record(tmp_path), RunResult(0, [])
     waiting_epochs(record, (8.0, 8.5))
     write_summary(record, job_of(warmup_epochs=0), run_info(), result)

@@ -17,6 +17,7 @@ from metadata import run_info
 
 from epochmeter.machine.cpu_load import CpuUse
 from epochmeter.power.meter import NullMeter
+from epochmeter.power.window_energy import take_reading
 from epochmeter.results.account import account_of
 from epochmeter.results.footprint import evaluate
 from epochmeter.results.run_result import RunResult
@@ -64,7 +65,7 @@ def follow(tmp_path):
         load = Mock(window=lambda *_: CpuUse(0.25), own_pids=set())
         instruments = WindowInstruments(meter or NullMeter("none"), gauges, Mock(window=lambda *_: {}), load)
         recording = Recording(plan, instruments, Mock(drift_messages=list), Mock())
-        recording.start()
+        recording.start(take_reading(instruments.meter))
         result = RunResult(0, [])
         follow_process(plan, instruments, recording, Mock(), result, Mock())
         recording.process_ended()

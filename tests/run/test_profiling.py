@@ -2,7 +2,6 @@
 
 import itertools
 import shutil
-import signal
 import sys
 from array import array
 from pathlib import Path
@@ -17,14 +16,11 @@ from stub import executable
 
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
-from epochmeter.run import profiling
 from epochmeter.run.profiling import TraceAnalysis, finish_trace, nsight_command, profile_steps, traced_power
 from epochmeter.run.worker_process import worker_error
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.shared.record import Record
-from epochmeter.trace.analysis import analyze_run
-from epochmeter.trace.kineto import TraceError
 from epochmeter.trace.nsight import PIPE_METRICS
 
 DATA = Path(__file__).parents[1] / "data/nsight"
@@ -133,35 +129,6 @@ def trace(tmp_path):
     return trace.write(tmp_path / "trace.json.gz")
 
 
-def notes_of(folder):
-    with TraceAnalysis(folder) as analysis:
-        return analysis.notes()
-
-
-def test_analysis_is_in_the_run_folder_and_a_failed_or_slow_one_has_a_reason(trace, tmp_path, monkeypatch):
-    assert notes_of(tmp_path) == []
-    assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
-    trace.write_bytes(b"{}")
-    with pytest.raises(TraceError) as refused:
-        analyze_run(tmp_path)
-    assert notes_of(tmp_path) == [f"no trace metrics: {refused.value}"]
-    assert Record(tmp_path).trace_analysis() is None
-    monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
-    (note,) = notes_of(tmp_path)
-    assert "took more than 0.01 s" in note
-    monkeypatch.setattr(profiling, "TIMEOUT_S", 60)
-    for command, cause in (("exit 3", "ended with exit code 3"), ("kill -9 $$", "was killed by SIGKILL")):
-        program = executable(tmp_path / "python", f"#!/bin/sh\n{command}\n")
-        monkeypatch.setattr(profiling.sys, "executable", str(program))
-        assert notes_of(tmp_path) == [f"no trace metrics: the analysis {cause}"]
-    monkeypatch.setattr(profiling.sys, "executable", str(tmp_path))
-    (note,) = notes_of(tmp_path)
-    assert "Permission denied" in note
-    trace.unlink()
-    assert notes_of(tmp_path) == []
-    assert Record(tmp_path).trace_analysis() is None
-
-
 def test_failure_during_or_after_the_trace_is_only_a_note(tmp_path):
     def messages():
         yield TraceFailed(Problem("slow"))
@@ -200,13 +167,6 @@ def test_analysis_begins_with_the_trace_unless_something_is_measured_at_the_end(
         assert (analysis._process is not None) == begins
         assert analysis.notes() == []
     assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
-
-
-def test_analysis_ends_with_its_block(trace, tmp_path):
-    with TraceAnalysis(tmp_path) as analysis:
-        analysis.start()
-    assert analysis._process.returncode == -signal.SIGKILL
-    assert Record(tmp_path).trace_analysis() is None
 
 
 PARTS_DIFFER = "the parts of the total are sampled at different times."

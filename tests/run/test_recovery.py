@@ -13,7 +13,7 @@ from metadata import RUN
 
 from epochmeter.agent import event_log
 from epochmeter.run import event_folder, recovery, script_loop
-from epochmeter.run.finish import STILL_RUNS, close_orphans
+from epochmeter.run.orphans import STILL_RUNS, close_orphans
 from epochmeter.segmentation import logs
 from epochmeter.segmentation.saved_state import FILE
 from epochmeter.shared import events

@@ -149,6 +149,18 @@ def test_script_that_is_stopped_has_not_failed(running):
     assert (running.process.returncode, running.script.exit_code) == (-signal.SIGTERM, 0)
 
 
+def test_script_is_ending_when_all_that_was_measured_has_ended(running):
+    begins = running.script.is_ending
+    first, second = running.join(), running.join(rank=1, is_first=False)
+    first.send(Finished())
+    first.close()
+    assert running.script.receive(1.0)
+    between = running.script.is_ending
+    second.close()
+    assert running.script.receive(1.0)
+    assert (begins, between, running.script.is_ending) == (False, False, True)
+
+
 def test_attached_script_ends_with_its_last_connection_and_fails_with_its_error(monkeypatch):
     for message, error in ((RankFailed(Problem("why"), 0), "why"), (Finished(), None), (None, "did not close")):
         with launch.listening_socket() as listener:

@@ -212,3 +212,13 @@ def test_windows_are_recorded_also_if_the_script_fails(follow, tmp_path):
         follow([*EPOCH, *EPOCH[:3], fail])
     lines = Record(tmp_path / "record").windows()
     assert [(line["metrics"]["epoch/steps"], line.get("partial", False)) for line in lines] == [(4, False), (2, True)]
+
+
+def test_windows_are_published_once_while_the_script_frees_its_memory(follow):
+    loop, _, _ = follow([*EPOCH, *3 * [lambda script: setattr(script, "is_ending", True)]])
+    loop._tracker.publish_beside.assert_called_once_with()
+
+
+def test_nothing_is_published_while_a_short_script_trains(follow):
+    loop, _, _ = follow([*EPOCH, *EPOCH])
+    loop._tracker.publish_beside.assert_not_called()

@@ -10,25 +10,26 @@ import itertools
 import os
 import sys
 import weakref
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.first_forwards import FirstForwards
 from epochmeter.agent.loader_class import LoaderClass
-from epochmeter.agent.operators import OperatorTrace
 from epochmeter.agent.passes import Passes
 from epochmeter.agent.phases import ForwardHooks
 from epochmeter.agent.recording import Recording, describe_error
-from epochmeter.agent.replay import Replay
 from epochmeter.agent.samples import UNKNOWN
-from epochmeter.agent.step_details import StepDetails
-from epochmeter.agent.tracing import ScriptTrace
 from epochmeter.agent.training_events import TrainingEvents
 from epochmeter.shared import events
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Asked, Finished, Loaded, NotReplayed, RankFailed, Recorded
 from epochmeter.shared.types import Document
 from epochmeter.worker.timeline import monotonic_ns
+
+if TYPE_CHECKING:
+    from epochmeter.agent.replay import Replay
+    from epochmeter.agent.step_details import StepDetails
+    from epochmeter.agent.tracing import ScriptTrace
 
 
 class Agent(Recording):
@@ -67,8 +68,17 @@ class Agent(Recording):
         self.forwards = ForwardHooks(self, self.training)
         self.brief = BriefSteps(self, self.forwards)
         self._first_forwards = FirstForwards(self, self.forwards)
-        self._trace, self._counts, self._replay = ScriptTrace(folder, **trace) if trace else None, counts, None
+        self._trace: "Optional[ScriptTrace]" = None
+        self._replay: "Optional[Replay]" = None
+        self._counts = counts
+        # The script waits for these imports: they are only for what it is asked for.
+        if trace:
+            from epochmeter.agent.tracing import ScriptTrace
+
+            self._trace = ScriptTrace(folder, **trace)
         if replay is not None:
+            from epochmeter.agent.replay import Replay
+
             self._replay = Replay(replay, self._steps, self._note_loaded, self._note_not_replayed, self.is_lost)
         self.passes = Passes(
             self, self.forwards, self._first_forwards, self.loader_class, self._replay, prepares_passes
@@ -89,9 +99,14 @@ class Agent(Recording):
         if self.details is not None:
             self.details.forget()
             trace = self.details.trace
-        operators, first = OperatorTrace(self.folder) if self._counts else None, self._first_forwards
-        is_needed = operators is not None or trace is not None
-        self.details = StepDetails(self, trace, operators, lambda: first.model()) if is_needed else None
+        self.details = self._new_details(trace) if trace is not None or self._counts else None
+
+    def _new_details(self, trace: "Optional[ScriptTrace]") -> "StepDetails":
+        from epochmeter.agent.operators import OperatorTrace
+        from epochmeter.agent.step_details import StepDetails
+
+        first = self._first_forwards
+        return StepDetails(self, trace, OperatorTrace(self.folder) if self._counts else None, lambda: first.model())
 
     # A `Meter`
 

@@ -329,12 +329,14 @@ class Meter:
         return all(UNLOCKED in meter._overrides for meter in (self, other)) and self._overrides != other._overrides
 
     def _start(self) -> None:
-        from epochmeter.agent.agent import Agent
+        import torch  # noqa: F401 - without it, no controller is started
 
         for other in [meter for meter in Meter._open if not self._runs_beside(meter)]:  # it has the device
             other._is_replaced = True
             other.close()
         controller = start_controller(self._overrides)
+        from epochmeter.agent.agent import Agent
+
         agent = Agent(**controller.agent)
         self._controller = controller
         Meter._open.append(self)
@@ -384,6 +386,8 @@ class Controller:
         os.close(writer)
         try:
             with open(reader) as pipe:
+                import epochmeter.agent.agent  # noqa: F401 - while the controller starts
+
                 line = pipe.readline()
         except BaseException:
             self._process.terminate()

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch.utils import data
@@ -15,13 +15,15 @@ from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.loader_workers import StandIn, stand_ins
 from epochmeter.agent.phases import ForwardHooks
 from epochmeter.agent.recording import Recording, describe_error
-from epochmeter.agent.replay import Replay
 from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
 from epochmeter.agent.sampling import LoadingGaps
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.events import HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, PASS, REPEATED
 from epochmeter.shared.protocol import PassOpening
 from epochmeter.worker.timeline import monotonic_ns
+
+if TYPE_CHECKING:
+    from epochmeter.agent.replay import Replay
 
 MakeIterator = Callable[[Any], Iterator[Any]]
 Begun = Tuple[int, Optional[int], Optional[Callable[[Any], float]]]
@@ -49,7 +51,7 @@ class Passes:
         forwards: ForwardHooks,
         first: FirstForwards,
         loader_class: LoaderClass,
-        replay: Optional[Replay],
+        replay: "Optional[Replay]",
         prepares: bool,
     ) -> None:
         self._recording, self._forwards, self._first = recording, forwards, first

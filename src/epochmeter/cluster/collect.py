@@ -18,7 +18,8 @@ from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_info import read_run
 from epochmeter.results.run_result import STOPPED, RunResult
 from epochmeter.results.run_status import FAILED, KILLED
-from epochmeter.run.finish import remove_empty_folders, set_links, write_summary
+from epochmeter.run.finish import remove_empty_folders, set_links
+from epochmeter.run.record_end import write_summary
 from epochmeter.shared.problem import CODES, Place, Problem, problem_of, read_problem
 from epochmeter.shared.record import Record
 from epochmeter.shared.record_files import read_document

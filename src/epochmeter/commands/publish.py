@@ -34,7 +34,7 @@ from epochmeter.config.secrets import redact
 from epochmeter.results.run_folder import READ_ERRORS, RunFolder
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING
 from epochmeter.results.sweep_files import is_remote
-from epochmeter.run.finish import close_orphans
+from epochmeter.run.orphans import close_orphans
 from epochmeter.shared.problem import InputError, Problem, input_error
 from epochmeter.shared.record import JOB_FILE, Record
 from epochmeter.tracking import queue, views

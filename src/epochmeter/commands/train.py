@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,15 +126,18 @@ class Runs:
     def run(self, config: DictConfig) -> None:
         """Execute the next run; raise SystemExit or KeyboardInterrupt if the command has to stop."""
         # Imported late, so that --help, --cfg and tab completion are fast.
-        from epochmeter.cluster.collect import collect_result
         from epochmeter.results.sweep_files import read_points
         from epochmeter.run import experiment
         from epochmeter.sweep.grid import has_common_failure
 
         terminal = make_terminal(self._command)
         request = self._next_request(config, terminal)
-        run = collect_result if request.remote else partial(experiment.run, earlier=self.results)
-        result = run(request, terminal)
+        if request.remote:
+            from epochmeter.cluster.collect import collect_result
+
+            result = collect_result(request, terminal)
+        else:
+            result = experiment.run(request, terminal, earlier=self.results)
         self.results.append(result)
         has_exit_code = result.exit_code is not None and not request.of_sweep  # a script's, which this command has too
         if result.stop and not has_exit_code:
@@ -146,7 +148,7 @@ class Runs:
 
     def _next_request(self, config: DictConfig, terminal: "Terminal") -> RunRequest:
         """Return the request of the next run; before the first run, close the records of killed runs."""
-        from epochmeter.run.finish import close_orphans
+        from epochmeter.tracking.queue import pending_runs
 
         if self._command and not self.request:
             sys.argv += ["--", *self._command]  # for the record of the command line; Hydra has read it
@@ -155,7 +157,10 @@ class Runs:
         except ValueError as error:
             errors.refuse(error)
         if not self.request:
-            close_orphans(request.folder.parents[1], terminal.warn)
+            if any(pending_runs(request.folder.parents[1])):
+                from epochmeter.run.orphans import close_orphans
+
+                close_orphans(request.folder.parents[1], terminal.warn)
             # Hydra's description of the sweep may contain secrets; the records have the same without them.
             (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         self.request = request

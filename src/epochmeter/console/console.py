@@ -1,31 +1,34 @@
-"""Messages, progress and results of runs and sweeps in the terminal."""
+"""Messages, progress and results of runs and sweeps in the terminal.
+
+What only progress and results need is imported late: a person waits for the first messages, and then for the process.
+"""
 
 import logging
 import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.status import Status
-from rich.table import Column
 
 from epochmeter.config.errors import format_error, record_refusal
 from epochmeter.config.installation import UI_ADDRESS, display_path, with_own_commands
 from epochmeter.config.secrets import redact
-from epochmeter.console import tables
 from epochmeter.console.plain import PlainConsole, wrap
-from epochmeter.console.sentences import forecast_text
-from epochmeter.console.stacked import stack
-from epochmeter.console.sweep_lines import runs_text
 from epochmeter.results.metrics import shown_in
 from epochmeter.results.quantities import span
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.problem import Problem, format_problem
 from epochmeter.shared.record import WORKER_LOG
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+    from rich.status import Status
+
+    from epochmeter.console.tables import ResultTable
 
 PROGRESS_LINE_INTERVAL_S, SWEEP_LINE_INTERVAL_S = 1.0, 60.0
 """Minimum time between the lines of two epochs in a file, in seconds; in a sweep, whose runs have a line each."""
@@ -45,8 +48,20 @@ class Terminal(logging.Handler):
         super().__init__()
         self._of_script = of_script
         self.console = PlainConsole(stderr=of_script)
-        # Drawn when the training process reports progress. A thread would compete with it for the cores.
-        self._progress = Progress(
+        self._stage: Status | None = None
+        self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
+        self._epoch = self._steps = 0  # the epoch that is training, and the number of steps of the open window
+        self._printed_s, self._currency = 0.0, ""
+        self.label, self._eta = "", ""  # of the open run of a sweep, if its runs have a line each
+        logging.getLogger("epochmeter").handlers = [self]
+
+    @cached_property
+    def _progress(self) -> "Progress":
+        """The progress line, drawn when the training process reports progress: a thread would compete for the cores."""
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
+
+        return Progress(
             TextColumn("{task.description}"),
             TextColumn("step {task.fields[steps]}"),
             BarColumn(),
@@ -61,12 +76,6 @@ class Terminal(logging.Handler):
             get_time=time.monotonic,
             disable=not self.console.is_interactive,
         )
-        self._stage: Status | None = None
-        self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
-        self._epoch = self._steps = 0  # the epoch that is training, and the number of steps of the open window
-        self._printed_s, self._currency = 0.0, ""
-        self.label, self._eta = "", ""  # of the open run of a sweep, if its runs have a line each
-        logging.getLogger("epochmeter").handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a logged warning, from any thread, above the progress line."""
@@ -76,6 +85,8 @@ class Terminal(logging.Handler):
         """Show a stage that may take long, in place of an earlier one, in an interactive terminal."""
         self.end_stage()
         if self.console.is_interactive and not self._of_script:
+            from rich.status import Status
+
             # Seldom refreshed, as the work may run on the same cores.
             self._stage = Status(what, console=self.console, refresh_per_second=1)
             self._stage.start()
@@ -153,6 +164,8 @@ class Terminal(logging.Handler):
 
     def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
         """Show the forecast of the open run's totals in the progress line, which in a sweep has that of the sweep."""
+        from epochmeter.console.sentences import forecast_text
+
         self._currency = currency or ""
         if self._task is not None and not self.label:
             text = forecast_text(metrics, currency)
@@ -183,7 +196,8 @@ class Terminal(logging.Handler):
 
     def window_closed(self) -> None:
         self.end_stage()
-        self._progress.stop()
+        if self._task is not None:
+            self._progress.stop()
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line."""
@@ -193,9 +207,12 @@ class Terminal(logging.Handler):
         interval_s = SWEEP_LINE_INTERVAL_S if self.label else PROGRESS_LINE_INTERVAL_S
         if self.console.is_interactive or time.monotonic() - self._printed_s < interval_s:
             return
+        from epochmeter.console.sentences import forecast_text
+        from epochmeter.console.tables import titled
+
         self._printed_s = time.monotonic()
         metrics = line["metrics"]
-        values = ", ".join(tables.titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
+        values = ", ".join(titled(name, metrics[name]) for name in shown_in("line") if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining
         remaining = f"{span(remaining_s)} left" if remaining_s else ""
         forecast = forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
@@ -226,11 +243,13 @@ class Terminal(logging.Handler):
         for text in rehearsal_text(reasons):
             self.info(text, style="bold yellow")
 
-    def print_table(self, table: tables.ResultTable) -> None:
+    def print_table(self, table: "ResultTable") -> None:
         """Print a table at its full width, so that no number is cut; in a terminal that is narrower, row by row."""
         unbounded = self.console.options.update(max_width=10_000)
         table.width = self.console.measure(table, options=unbounded).maximum
         if self.console.is_terminal and table.width > self.console.width:
+            from epochmeter.console.stacked import stack
+
             for line in stack(table, self.console.width):
                 self.info(line)
         else:
@@ -238,6 +257,8 @@ class Terminal(logging.Handler):
 
     def print_missing(self, results: Sequence[RunResult]) -> None:
         """Print once for all runs why energy was not measured, or why results are not in MLflow or another tracker."""
+        from epochmeter.console.sweep_lines import runs_text
+
         lacking: dict[tuple[Problem, str], list[int]] = {}
         for result in results:
             if result.no_energy:

@@ -3,11 +3,9 @@
 The client library is AGPL-3.0, optional, and imported in this module only. A recorded machine replaces the client.
 """
 
-import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.managers import BaseProxy
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +45,8 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S, *, to_change: bo
         _replacement.check()
         yield _replacement
         return
+    import multiprocessing
+
     method = multiprocessing.get_start_method(allow_none=True)
     try:
         import jtop
@@ -69,6 +69,8 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S, *, to_change: bo
 
 def start_client(client: Any, limit_s: float) -> None:
     """Start the client; RuntimeError if it fails or takes longer than `limit_s`."""
+    from multiprocessing.managers import BaseProxy
+
     failures: list[Exception] = []
 
     def begin() -> None:

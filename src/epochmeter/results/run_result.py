@@ -4,15 +4,18 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGPIPE, SIGTERM
+from typing import TYPE_CHECKING
 
 from epochmeter.config.errors import REFUSAL_FILE
 from epochmeter.machine import slurm
 from epochmeter.results.bottleneck import Verdict, recorded_verdict
 from epochmeter.results.documents import StragglerFields
-from epochmeter.results.next_steps import NextStep
 from epochmeter.results.run_info import Energy, read_run
 from epochmeter.shared.problem import NOWHERE, Problem, read_problem
 from epochmeter.shared.record import Record
+
+if TYPE_CHECKING:
+    from epochmeter.results.next_steps import NextStep
 
 STOPPED = "stopped"  # code of a problem
 
@@ -61,7 +64,7 @@ class RunResult:
     bottleneck: str = ""
     absent: dict[str, str] = field(default_factory=dict)
     straggler: StragglerFields | None = None
-    next_steps: list[NextStep] = field(default_factory=list)
+    next_steps: "list[NextStep]" = field(default_factory=list)
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None

@@ -5,7 +5,6 @@ from functools import partial
 
 from epochmeter.console.console import Terminal
 from epochmeter.power.window_energy import take_reading
-from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import training_facts
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
@@ -34,7 +33,6 @@ class EventLoop:
 
     def run(self, messages: Iterator[protocol.Message]) -> None:
         """Handle messages until training has ended."""
-        load_quantiles()  # while the training process imports torch
         try:
             for message in messages:
                 match message:

@@ -3,13 +3,12 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from omegaconf import DictConfig
-from rich.progress import track
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
@@ -87,8 +86,12 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
     """Raise ValueError with each reason why configurations of a sweep, which are lists of overrides, are not valid."""
     common = set.intersection(*map(set, points)) if len(points) > 1 else set()
     refused: dict[tuple[Problem, ...], list[str]] = {}
-    is_terminal = sys.stdout.isatty()
-    for point in track(points, "Composing configurations", transient=True) if is_terminal else points:
+    listed: Iterable[Sequence[str]] = points
+    if sys.stdout.isatty():
+        from rich.progress import track
+
+        listed = track(points, "Composing configurations", transient=True)
+    for point in listed:
         try:
             config = composed(list(point))
             job, choices, overrides = split_config(config)

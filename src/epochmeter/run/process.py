@@ -14,9 +14,9 @@ from epochmeter.power.window_energy import Reading
 from epochmeter.results.quantities import span
 from epochmeter.results.run_info import PROCESS
 from epochmeter.results.run_result import RunResult
-from epochmeter.run.finish import NO_PARTS
 from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
+from epochmeter.run.record_end import NO_PARTS
 from epochmeter.run.recording import GAUGES_WRITE_S, Recording
 from epochmeter.shared.problem import machine_error
 from epochmeter.shared.protocol import RankWindow, WindowMeasured, WindowOpening

@@ -73,9 +73,9 @@ class Recording:
         self._unsaved: Mapping[str, Any] | None = None
         self._gauges_written_s = time.monotonic()
 
-    def start(self) -> None:
-        """Note that the process is started now, which uses energy before its first window."""
-        self._stages.begin(take_reading(self._instruments.meter))
+    def start(self, before: Reading) -> None:
+        """Note that the process has started after a reading, and uses energy before its first window."""
+        self._stages.begin(before)
 
     def begin(self, built: protocol.Built, pids: Sequence[int]) -> None:
         """Record what is known of the model and the training; RuntimeError if other GPUs are metered than train."""

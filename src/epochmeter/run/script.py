@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.installation import PACKAGE
 from epochmeter.config.request import users_environment
@@ -31,7 +31,6 @@ from epochmeter.run.moments import read_moment
 from epochmeter.run.plan import Plan
 from epochmeter.run.replaying import NONE_REPLAYED, NOTE, end_processes
 from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess, worker_error
-from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.shared import protocol
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.events_version import events_version
@@ -39,6 +38,9 @@ from epochmeter.shared.problem import EXCEPTION, MachineError, Problem, format_p
 from epochmeter.shared.process_identity import has_exited, identify
 from epochmeter.shared.record import TRACE, WORKER_LOG
 from epochmeter.shared.types import Document
+
+if TYPE_CHECKING:
+    from epochmeter.segmentation.script import ScriptWindows
 
 AGENT_PATH = PACKAGE / "agent/path"
 NOT_WITH = " (with Python -I, -E or -S, no process is measured)"
@@ -194,6 +196,11 @@ class ScriptProcess(WorkerProcess):
                     os.kill(pid, signal.SIGTERM)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its processes that were measured have ended their work: Python takes a second to free torch."""
+        return self._attached is None and bool(self._connections) and not self._open
+
+    @property
     def exit_code(self) -> int | None:
         """The script's exit code, 0 if it was ended; None if it has not ended."""
         return 0 if self._was_ended else self._process.returncode
@@ -207,7 +214,7 @@ class ScriptProcess(WorkerProcess):
 
 
 @contextmanager
-def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProcess, ScriptWindows]]:
+def running_script(plan: Plan, result: RunResult) -> "Iterator[tuple[ScriptProcess, ScriptWindows]]":
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the result.
 
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
@@ -237,6 +244,8 @@ def running_script(plan: Plan, result: RunResult) -> Iterator[tuple[ScriptProces
         if ATTACHED not in os.environ:
             with suppress(OSError):  # the disk is full: the processes with logs are known
                 write_json(folder / STARTED, identify(script.pids[0])._asdict())
+        from epochmeter.segmentation.script import ScriptWindows  # while the script's process starts
+
         windows = ScriptWindows(folder, plan.job.measure.steps_per_window)
         try:
             with ended_by_slurm(received):
@@ -324,7 +333,7 @@ def start_script(
     return ScriptProcess(process, listener, log=log)
 
 
-def check_trained(windows: ScriptWindows, plan: Plan, reasons: Sequence[str]) -> None:
+def check_trained(windows: "ScriptWindows", plan: Plan, reasons: Sequence[str]) -> None:
     """Raise RuntimeError if nothing of a script was measured, for these reasons, or not all of its GPUs."""
     if not plan.record.windows():
         hint = RAY_HINT if users_environment().get("RAY_ADDRESS") else LOOPS_HINT

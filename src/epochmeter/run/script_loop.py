@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from epochmeter.machine.energy_codes import EnergyCode
 from epochmeter.power.readings import Readings
-from epochmeter.power.window_energy import take_reading
-from epochmeter.results.intervals import load_quantiles
+from epochmeter.power.window_energy import Reading, take_reading
 from epochmeter.results.run_info import Training
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.node_windows import JoinedWindow, Nodes, with_lost
@@ -47,25 +46,26 @@ class ScriptLoop:
 
     def __init__(
         self, script: ScriptProcess, windows: ScriptWindows, plan: Plan, instruments: WindowInstruments,
-        recording: Recording, tracker: Tracker, nodes: Nodes,
+        recording: Recording, tracker: Tracker, nodes: Nodes, before: Reading,
     ) -> None:  # fmt: skip
+        """`before` is a reading of the meter before the script has begun, or has got its `Meter`."""
         self._script, self._windows, self._plan, self._nodes = script, windows, plan, nodes
         self._instruments, self._recording, self._tracker = instruments, recording, tracker
         self._readings = Readings()
+        self._readings.add(before, is_at_border=False)
         self._recorded: dict[str, protocol.Recorded] = {}  # by the names of windows
         self._epochs = self._passes = 0
         self._epochs_of: Counter[int] = Counter()  # by training
         self._cache_notes: list[tuple[int, str]] = []  # with their times, of passes that are not recorded so far
         self._opened: tuple[Pass, WindowOpening] | None = None  # the pass that is going on, if it trains
         self._traced_ns: list[int] = []  # times within traced steps that belong to no recorded window so far
-        self._has_begun = self._is_complete = self._has_flops = False
+        self._has_begun = self._is_complete = self._is_ending = self._has_flops = False
         self._marked_s = self._progressed_s = self._published_s = time.monotonic()
 
     def run(self) -> None:
         """Follow the script until it has ended; WorkerError if it has failed."""
         try:
             self._mark()
-            load_quantiles()  # while the script imports torch
             while not self._is_complete and self._script.receive(POLL_S):
                 self._read_counters()
                 self._advance()
@@ -128,6 +128,9 @@ class ScriptLoop:
                 self._end_replayed(ended_note(*known))
                 return
         self._follow()
+        if self._script.is_ending and not self._is_ending:
+            self._is_ending = True
+            self._tracker.publish_beside()  # then only the summary is left for the end of the run
         for connection, question in questions:
             self._script.answer(connection, self._answer(question))
         self._discard_old()

@@ -20,7 +20,6 @@ from epochmeter.results import run_status as states
 from epochmeter.results.documents import Summary, Window
 from epochmeter.results.headline import headline
 from epochmeter.results.metrics import CORE, SECTIONS
-from epochmeter.results.next_steps import gain_sentence, recorded_gain
 from epochmeter.results.power_trace import downsample
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_info import DISTURBED, DIVERGED, OVERSUBSCRIBED, RunInfo
@@ -143,6 +142,8 @@ def _result(folder: RunFolder, summary: Summary) -> str:
 
 def _next_steps(summary: Summary) -> str:
     """Return the next steps of a run as a list in Markdown; empty without any."""
+    from epochmeter.results.next_steps import gain_sentence, recorded_gain  # with all rules
+
     steps = summary.get("next_steps", [])
     lines = [
         f"{number}. {step.get('text', '')}{gain_sentence(recorded_gain(step))} `{step.get('change', '')}`"
