@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.printable import printable
-from epochmeter.report.runs.folders import run_folders
 from epochmeter.report.runs.load import find_sweeps, load_run, load_sweep, measured_folders
 from epochmeter.report.runs.published import load_published
 from epochmeter.report.runs.run import Run
@@ -251,8 +250,9 @@ def load_runs(
     sources = [source] if isinstance(source, str | Path) else list(source) or ["*"]
     if experiment is None:
         sweeps = find_sweeps(sources, Path("multirun"))
-        if sum(len(run_folders(sweep)) for sweep in sweeps) > KEPT_RUNS:
-            return ManyRuns(measured_folders(sweeps), is_merged=len(sweeps) > 1)
+        folders = measured_folders(sweeps)
+        if len(folders) > KEPT_RUNS:
+            return ManyRuns(folders, is_merged=len(sweeps) > 1)
         sweep = load_sweep(sources, Path("multirun"))
     else:
         sweep = load_published([str(name) for name in sources], Path("multirun"), experiment, uri)

@@ -37,16 +37,14 @@ def measured_folders(sweeps: Sequence[Path]) -> list[Path]:
     paths = [path for sweep in sweeps for path in run_folders(sweep)]
     if len(sweeps) == 1:
         return paths
-    names = [_record_name(path) for path in paths]
-    owners = dict(zip(names, paths, strict=True))  # of several references to a run, the last one counts
-    owners |= {f"{path.parent.name}/{path.name}": path for path in paths if read_reference(path) is None}
-    return [path for name, path in zip(names, paths, strict=True) if owners[name] is path]
-
-
-def _record_name(path: Path) -> str:
-    """Return the sweep and the number of the run that is measured or referenced in a folder."""
-    reference = read_reference(path)
-    return reference["run"] if reference else f"{path.parent.name}/{path.name}"
+    references = map(read_reference, paths)
+    named = [
+        (reference["run"] if reference else f"{path.parent.name}/{path.name}", path, reference is None)
+        for path, reference in zip(paths, references, strict=True)
+    ]
+    owners = {name: path for name, path, _ in named}  # of several references to a run, the last one counts
+    owners |= {name: path for name, path, is_own in named if is_own}
+    return [path for name, path, _ in named if owners[name] is path]
 
 
 def read_sweep(folder: Path) -> Sweep:
