@@ -2,8 +2,8 @@
 
     PYTHONPATH=src:tests:benchmarks python benchmarks/cost/scale.py [full] [ROW ...]
 
-The largest size of each row is measured with `full` only: it needs an hour, 6 GB of memory and 20 GB of disk. Other
-words select the rows whose names contain one of them.
+The largest size of each row is measured with `full` only, in a table of its own: all rows need an hour of
+processor time, 6 GB of memory and 20 GB of disk. Other words select the rows whose names contain one of them.
 
 Each row is an operation that depends on one size, such as the epochs of a run. The cost of a total, such as a report,
 should grow in proportion to the size (exponent 1). The cost of one more, such as the publication of one more epoch,
@@ -98,13 +98,13 @@ def main() -> None:
     real_record()  # before the processes that use it
     words = [word for word in ARGUMENTS if word != "full"]
     rows = [row for row in ROWS if not words or any(word in row.name for word in words)]
-    measured, failures = [], []
+    measured, failures, is_full = [], [], "full" in ARGUMENTS
     for row in rows:
         try:
             measured.append(cells(row, sizes_of(row)))
         except RuntimeError as error:  # the other rows took an hour
             failures.append(str(error))
-    print_table("Costs by the size of the work", COLUMNS, measured)
+    print_table(f"Costs by the size of the work{', to the largest' * is_full}", COLUMNS, measured)
     if failures:
         sys.exit("\n".join(failures))
 

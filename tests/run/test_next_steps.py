@@ -54,7 +54,7 @@ def test_steps_name_the_run_as_a_value_of_a_key_and_the_commands_of_the_installa
     def words(folder):
         record = Record(folder)
         record.folder.mkdir(parents=True, exist_ok=True)
-        (step,) = next_steps_of(record, job_of(), run, metrics, [], verdict)
+        (step,) = next_steps_of(record, [], job_of(), run, metrics, [], verdict)
         return shlex.split(step.change)
 
     command = ["python", "src/report.py"]

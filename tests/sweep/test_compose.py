@@ -1,5 +1,7 @@
 """Configurations of a sweep: equal to those of Hydra, with files read once."""
 
+from copy import deepcopy
+
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -7,7 +9,7 @@ from omegaconf import OmegaConf
 from project import put
 
 from epochmeter.run.preflight import validate_sweep
-from epochmeter.sweep.compose import SweepLoader
+from epochmeter.sweep.compose import SweepLoader, Template
 
 
 @pytest.fixture
@@ -53,6 +55,29 @@ def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch)
     configs = [fast.load_sweep_config(master, point) for point in points]
     assert [(config.model.name, config.batch) for config in configs] == grid
     assert read == [["model=lenet"], ["model=resnet18"]]
+
+
+def test_copy_of_a_template_has_the_same_types_flags_and_cache(loader, master):
+    config = loader.load_sweep_config(master, ["model=resnet18", "+note=x", "experiment=edge/grid"])
+    cache = {"user": {"a": lambda: None}}  # a resolver may return anything
+    OmegaConf.set_cache(config, cache)
+    copy = Template(config).copy()
+    assert described(copy) == described(deepcopy(config))
+    assert OmegaConf.get_cache(copy).keys() == OmegaConf.get_cache(config).keys() == cache.keys()
+    copy.batch = 77
+    assert config.batch != 77
+
+
+def described(node, parent=None):
+    """Return everything of a node of OmegaConf: its parent is the right one, its own facts, and its children."""
+    assert node._get_parent() is parent
+    facts = {name: value for name, value in vars(node._metadata).items() if name != "resolver_cache"}
+    content = vars(node).get("_content", vars(node).get("_val"))
+    if isinstance(content, dict):
+        content = {key: described(child, node) for key, child in content.items()}
+    elif isinstance(content, list):
+        content = [described(child, node) for child in content]
+    return type(node), facts, content
 
 
 def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypatch):

@@ -30,11 +30,10 @@ SCRIPT_KEYS = (
 CONCEALED_KEYS = ("script", "measure")  # whose secrets only the script's process gets
 
 
-def split_config(config: DictConfig, hydra: Any = None) -> tuple[Job, dict[str, str], list[str]]:
-    """Return job, choice of each group, and overrides of a composed configuration."""
-    hydra = hydra or config.hydra
+def split_config(config: DictConfig, hydra: Any) -> tuple[Job, dict[str, str], list[str]]:
+    """Return job, choice of each group, and overrides of a composed configuration, whose key `hydra` is apart."""
     overrides = list(hydra.overrides.task)
-    job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), overrides)
+    job = composed_job(config, overrides)
     choices = {group: str(hydra.runtime.choices[group]) for group in GROUPS}
     if job.measure.command:
         choices |= {**dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT), "profiler": job.profiler.name}

@@ -1,6 +1,7 @@
 """Gauges, in kernel files and of NVML: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -143,7 +144,7 @@ def network_bytes(root: Path) -> dict[str, tuple[int, int]]:
     lines = (line.partition(":") for line in (root / "proc/net/dev").read_text().splitlines()[2:])
     interfaces = {name.strip(): fields.split() for name, _, fields in lines if name.strip() != "lo"}
     # If there are physical interfaces, only these count: bridges would count their traffic a second time.
-    counted = [name for name in interfaces if (root / "sys/class/net" / name / "device").exists()] or [*interfaces]
+    counted = [name for name in interfaces if os.path.exists(f"{root}/sys/class/net/{name}/device")] or [*interfaces]
     received, sent = (sum(int(interfaces[name][column]) for name in counted) for column in (0, 8))
     return {"network": (received, sent)}
 

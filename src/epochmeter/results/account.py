@@ -227,16 +227,13 @@ def _within_windows(windows: Iterable[Window], warm_up_s: float) -> dict[str, fl
     rows: dict[str, float] = {}
     for window in windows:
         metrics, kind = window["metrics"], window["window"]
-        of_kind = {
-            name.removeprefix(f"{kind}/"): value for name, value in metrics.items() if name.startswith(f"{kind}/")
-        }
-        saved_s = of_kind.get("save_s", 0.0)
-        if kind == "epoch" and "compute_s" in of_kind:
-            parts = {part: of_kind[part] for part in PARTS if part in of_kind}
+        saved_s = metrics.get(f"{kind}/save_s", 0.0)
+        if kind == "epoch" and "epoch/compute_s" in metrics:
+            parts = {part: metrics[f"epoch/{part}"] for part in PARTS if f"epoch/{part}" in metrics}
             parts["overhead_s"] -= saved_s
         else:
             row = {"epoch": "unknown_s", "val": "evaluation_s"}.get(kind, "window_s")
-            parts = {row: of_kind["e2e_s"] - saved_s}
+            parts = {row: metrics[f"{kind}/e2e_s"] - saved_s}
         for part, value in parts.items():
             rows[part] = rows.get(part, 0.0) + value
     if warm_up_s:

@@ -41,10 +41,12 @@ def memory_growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     """
     if len(points) < MIN_EPOCHS:
         return None
-    half = len(points) // 2
-    whole, first, last = (slope(part) for part in (points, points[:half], points[-half:]))
+    half, whole = len(points) // 2, slope(points)
+    if not whole.bytes > whole.half_bytes:
+        return None
+    first, last = slope(points[:half]), slope(points[-half:])
     one_sided = student(half - 2, HALF_LEVEL) / student(half - 2)
-    if not (whole.bytes > whole.half_bytes and all(part.bytes > one_sided * part.half_bytes for part in (first, last))):
+    if not all(part.bytes > one_sided * part.half_bytes for part in (first, last)):
         return None
     values = [value for _, value in points]
     highest = [*itertools.accumulate(values, max)]

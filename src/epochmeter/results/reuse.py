@@ -6,6 +6,7 @@ libraries, nor the state of the machine.
 """
 
 import heapq
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -144,7 +145,7 @@ def is_run(folder: Path) -> bool:
     """Return whether a folder has a record or a reference to one, also a damaged one, or may not be read."""
     for name in (JOB_FILE, REFERENCE_FILE):
         try:
-            (folder / name).lstat()
+            os.lstat(f"{folder}/{name}")  # many times as fast as a path's
             return True
         except PermissionError:
             return True

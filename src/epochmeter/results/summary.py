@@ -135,11 +135,15 @@ def _means(epochs: Sequence[Window]) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if not epochs:
         return metrics
-    for name in epochs[0]["metrics"]:
+    of_epochs = [epoch["metrics"] for epoch in epochs]
+    for name in of_epochs[0]:
         section, _, short = name.partition("/")
-        if section != "epoch" or any(name not in epoch["metrics"] for epoch in epochs):
+        if section != "epoch":
             continue
-        values = [epoch["metrics"][name] for epoch in epochs]
+        try:
+            values = [measured[name] for measured in of_epochs]
+        except KeyError:  # an epoch lacks it
+            continue
         rule, mean = find(name).epochs or "mean", statistics.fmean(values)
         if rule == "last":
             metrics[f"steady/{short}"] = values[-1]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT, with_own_commands
@@ -31,6 +32,7 @@ GPU_METERS = {"nvidia": "nvml", "amd": "amd"}
 
 def next_steps_of(
     record: Record,
+    windows: Sequence[Mapping[str, Any]],
     job: Job,
     run: RunInfo,
     metrics: Mapping[str, float],
@@ -38,13 +40,13 @@ def next_steps_of(
     verdict: Verdict,
     straggler: StragglerFields | None = None,
 ) -> list[NextStep]:
-    """Return the next steps of a run that has ended on this machine; `epochs` are those of its means."""
+    """Return the next steps of a run with these windows that has ended here; `epochs` are those of its means."""
     bottleneck = read_bottleneck(verdict.bottleneck, metrics)
     machine = find_machine(job, run, RunFolder(record.folder).host)
     folder, multirun = record.folder.absolute(), ROOT / "multirun"
     name = str(folder.relative_to(multirun) if folder.is_relative_to(multirun) else folder)
     _, _, value = quoted_override("run", name).partition("=")
-    loadings = [window["loading"] for window in record.windows() if "loading" in window]
+    loadings = [window["loading"] for window in windows if "loading" in window]
     loading: Loading = loadings[-1] if loadings else {}
     measured = MeasuredRun(job, run, metrics, epochs, bottleneck, machine, shlex.quote(value), loading, straggler or {})
     steps = find_next_steps(measured)

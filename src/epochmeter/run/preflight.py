@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, flag_override
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.job import split_config
@@ -94,9 +94,12 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
     for point in listed:
         try:
             config = composed(list(point))
-            job, choices, overrides = split_config(config)
+            hydra = config.hydra
+            with flag_override(config, ["struct", "readonly"], False):
+                del config["hydra"]  # as in the configuration that Hydra gives to a run
+            job, choices, overrides = split_config(config, hydra)
             validate_job(job, choices, overrides)
-            if config.hydra.runtime.choices["hydra/launcher"] != "slurm":
+            if hydra.runtime.choices["hydra/launcher"] != "slurm":
                 check_machine(job, overrides)
         except ValueError as error:
             name = " ".join(override for override in point if override not in common)

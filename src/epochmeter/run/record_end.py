@@ -118,7 +118,7 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     result.set_verdict(verdict)
     if result.state == "completed" and job.measure.pid is None:
         try:
-            result.next_steps = next_steps_of(record, job, run, result.metrics, epochs, verdict, straggler)
+            result.next_steps = next_steps_of(record, windows, job, run, result.metrics, epochs, verdict, straggler)
         except READ_ERRORS as error:  # advice that fails must not lose the summary
             result.notes.append(f"no next steps: {error_text(error)}")
     summary = {"state": result.state, "metrics": result.metrics, **verdict.document}

@@ -149,7 +149,7 @@ def _current_value(key: str, value: object, note: Note) -> object:
 def current_metrics(metrics: Dict[str, Any]) -> Dict[str, Any]:
     """Return metrics with new names; those without an old one are returned themselves."""
     renamed = _metric_rows(RENAMED + REFUSED)
-    if not any(old in metrics for old in renamed):
+    if renamed.keys().isdisjoint(metrics):
         return metrics
     moved = {renamed[name][0]: value for name, value in metrics.items() if name in renamed}
     return {**moved, **{name: value for name, value in metrics.items() if name not in renamed}}

@@ -162,7 +162,8 @@ class RunWatcher:
         self._windows.append(window)
         self._steps += int(window["metrics"].get("epoch/steps", 0))
         self._longest_ns = max(window["closed_ns"] - window["opened_ns"], self._longest_ns)
-        self._notes = [first for first, *_ in group_notes([*reversed(window.get("notes") or ()), *self._notes])]
+        if notes := window.get("notes"):
+            self._notes = [first for first, *_ in group_notes([*reversed(notes), *self._notes])]
 
     def _read_current(self) -> None:
         for line in self._open_epoch.new_lines()[0][-1:]:

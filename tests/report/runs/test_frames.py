@@ -6,6 +6,7 @@ import shutil
 import sys
 from array import array
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -169,9 +170,77 @@ def test_more_runs_than_are_kept_are_read_when_they_are_needed(sweep, monkeypatc
         runs[len(every)]
     assert runs.to_pandas().equals(every.to_pandas())
     assert runs.epochs.to_pandas().equals(every.epochs.to_pandas())
-    assert "data" not in vars(runs), "nothing is kept so far"
     assert (len(runs), runs[-1].name, [run.name for run in runs[1:]]) == (
         len(every),
         every[-1].name,
         [run.name for run in every[1:]],
     )
+    assert "data" not in vars(runs), "nothing is kept"
+
+
+@pytest.fixture
+def many(tmp_path, monkeypatch):
+    """Six runs that are not kept, the second of which is damaged, and the number of each folder that was read."""
+    for number in range(6):
+        write(tmp_path / "sweep", trained(number, 100.0, batch=number + 1))
+    (tmp_path / "sweep/1/job.json").write_text("{")
+    read = []
+    load_run = frames.load_run
+    monkeypatch.setattr(frames, "KEPT_RUNS", 1)
+    monkeypatch.setattr(frames, "load_run", lambda folder: read.append(int(folder.name)) or load_run(folder))
+    return epochmeter.load_runs(tmp_path / "sweep"), read
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (repr, []),
+        (bool, [0]),
+        (lambda runs: runs[-1], [5]),
+        (lambda runs: runs[1], [0, 1, 2]),
+        (lambda runs: runs[-5], [5, 4, 3, 2, 1, 0]),
+        (lambda runs: runs[:2], [0, 1, 2]),
+        (lambda runs: runs[-2:], [5, 4]),
+        (lambda runs: next(reversed(runs)), [5]),
+        (lambda runs: next(run for run in runs if run.job["batch"] == 3), [0, 1, 2]),
+        (len, [0, 1, 2, 3, 4, 5]),
+        (lambda runs: [runs[place] for place in range(3)], [0, 1, 2, 3]),
+        (lambda runs: (len(runs), runs[-1], runs[0]), [0, 1, 2, 3, 4, 5, 5, 0]),
+        (lambda runs: [run for run in runs] and len(runs), [0, 1, 2, 3, 4, 5]),  # noqa: C416
+    ],
+)
+def test_operations_on_many_runs_read_only_what_they_need(many, operation, expected):
+    runs, read = many
+    operation(runs)
+    assert (read, "data" in vars(runs)) == (expected, False)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_many_runs_are_as_a_list(many, is_known):
+    numbers = [0, 2, 3, 4, 5]
+    ends = (None, -6, -2, 0, 1, 4, 7)
+    for place in [slice(*bounds) for bounds in product(ends, ends, (None, 1, 2, -1, -2))]:
+        runs = epochmeter.load_runs(many[0]._folders[0].parent)
+        assert not is_known or len(runs) == len(numbers)
+        assert [run.number for run in runs[place]] == numbers[place], place
+    for place in range(-6, 6):
+        runs = epochmeter.load_runs(many[0]._folders[0].parent)
+        assert not is_known or len(runs) == len(numbers)
+        if -5 <= place < 5:
+            assert runs[place].number == numbers[place]
+        else:
+            with pytest.raises(IndexError):
+                runs[place]
+    assert [run.number for run in reversed(runs)] == numbers[::-1]
+    assert [run.number for run in sorted(runs, key=lambda run: -run.number)] == numbers[::-1]
+    runs.sort(key=lambda run: -run.number)
+    assert ([run.number for run in runs[:2]], len(runs), runs[-1].number) == ([5, 4], 5, 0), "kept"
+
+
+def test_a_run_of_several_sweeps_has_a_number_that_is_known_without_reading_the_others(many, tmp_path):
+    _, read = many
+    write(tmp_path / "other", trained(0, 100.0))
+    both = epochmeter.load_runs([tmp_path / "sweep", tmp_path / "other"])
+    read.clear()
+    assert (both[-1].number, read) == (6, [0])
+    assert [run.number for run in both] == [0, 2, 3, 4, 5, 6]

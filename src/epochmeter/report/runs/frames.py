@@ -5,13 +5,15 @@ import json
 import warnings
 from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice, repeat
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.report.runs.folders import run_folders
-from epochmeter.report.runs.load import find_sweeps, iter_runs, load_sweep
+from epochmeter.config.printable import printable
+from epochmeter.report.runs.load import find_sweeps, load_run, load_sweep, measured_folders
 from epochmeter.report.runs.published import load_published
 from epochmeter.report.runs.run import Run
 from epochmeter.results.bottleneck import recorded_verdict
@@ -129,33 +131,98 @@ class Runs(UserList[Run], Frame):
 
 
 class ManyRuns(Runs):
-    """Runs of sweeps that are read one by one, whenever they are needed, as their objects would fill the memory.
+    """Runs that are read one by one, whenever they are needed, as their objects would fill the memory.
 
-    Loops, tables and `runs[3]` read what they need. All other operations of a list read all runs, once, and keep them.
+    Loops, tables, `runs[3]`, `runs[-1]` and `runs[:10]` read what they need. `len(runs)` reads each run that was not
+    read before. None of them keeps a run. All other operations of a list read all runs, once, and keep them.
     """
 
-    def __init__(self, sweeps: Sequence[Path]) -> None:
-        self._sweeps = sweeps
+    def __init__(self, folders: Sequence[Path], *, is_merged: bool) -> None:
+        """Take the folders of runs of one or of several sweeps, as which they are numbered."""
+        self._folders, self._is_merged = folders, is_merged
         self.unreadable: dict[str, str] = {}  # of the runs that were read so far
+        self._readable: list[int] = []  # places of the folders with readable records, among the first `_looked`
+        self._looked = 0
 
     def __repr__(self) -> str:
-        return f"ManyRuns({[*map(str, self._sweeps)]})"
+        return f"<Runs: in {len(self._folders)} folders, of which {len(self.unreadable)} were unreadable so far>"
 
     @cached_property
     def data(self) -> list[Run]:  # type: ignore[override]  # an attribute of UserList
         """All runs, once an operation has needed them."""
-        return [*iter_runs(self._sweeps, self.unreadable)]
+        return [run for run in self._from(0)]  # noqa: C416 a list of an iterable would ask for its length
 
     def __iter__(self) -> Iterator[Run]:
-        return iter(self.data) if "data" in vars(self) else iter_runs(self._sweeps, self.unreadable)
+        return self._from(0) if self._is_lazy else iter(self.data)
+
+    def __reversed__(self) -> Iterator[Run]:
+        places = range(len(self._folders))[::-1]
+        return (run for run in map(self._read, places) if run) if self._is_lazy else reversed(self.data)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def __len__(self) -> int:
+        if not self._is_lazy:
+            return len(self.data)
+        for _ in self._from(self._looked):
+            pass
+        return len(self._readable)
 
     def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, int) and place >= 0 and "data" not in vars(self):
-            try:
-                return next(islice(self, place, None))
-            except StopIteration:
-                raise IndexError(f"there is no run {place}") from None
-        return self.data[place] if isinstance(place, int) else Runs(self.data[place])
+        if not self._is_lazy:
+            return Runs(self.data[place]) if isinstance(place, slice) else self.data[place]
+        if isinstance(place, slice):
+            return Runs(self._slice(place))
+        place, known = index(place), len(self._readable)
+        if place < 0 and self._looked < len(self._folders):
+            run = next(islice(reversed(self), -1 - place, None), None)
+        elif -known <= place < known:
+            return self._load(self._readable[place])
+        else:
+            run = next(islice(self._from(self._looked), place - known, None), None) if place >= 0 else None
+        if run is None:
+            raise IndexError(f"there is no run {place}")
+        return run
+
+    @property
+    def _is_lazy(self) -> bool:
+        return "data" not in vars(self)
+
+    def _slice(self, places: slice) -> list[Run]:
+        """Return some runs, if possible without reading others."""
+        start, stop, step = places.start or 0, places.stop, places.step or 1
+        if start < 0 and stop is None and step == 1:
+            return [*islice(reversed(self), -start)][::-1]
+        if stop is None or min(start, stop, step) < 0:
+            len(self)  # looks at all
+        elif self._looked < len(self._folders) and len(self._readable) < stop:
+            return [*islice(self._from(0), start, stop, step)]
+        return [self._load(place) for place in self._readable[places]]
+
+    def _from(self, first: int) -> Iterator[Run]:
+        """Yield the readable runs from a folder on."""
+        for place in range(first, len(self._folders)):
+            run = self._read(place)
+            if place == self._looked:
+                self._looked += 1
+                self._readable += [place] if run else []
+            if run:
+                yield run
+
+    def _read(self, place: int) -> Run | None:
+        """Return the run in a folder; None if its record is damaged, which is noted."""
+        try:
+            return self._load(place)
+        except READ_ERRORS as error:
+            folder = self._folders[place]
+            name = f"{folder.parent.name}/{folder.name}" if self._is_merged else folder.name
+            self.unreadable[printable(name)] = printable(error_text(error))
+            return None
+
+    def _load(self, place: int) -> Run:
+        run = load_run(self._folders[place])
+        return replace(run, number=place) if self._is_merged else run
 
 
 def load_runs(
@@ -163,7 +230,7 @@ def load_runs(
 ) -> Runs:
     """Load runs from their folders, also while a sweep is running, or the published runs of an MLflow experiment.
 
-    More than 1,000 runs are not kept in memory: they are read in each loop.
+    More than 1,000 runs are not kept in memory: each is read when it is needed, in each loop.
 
     Example:
         >>> import epochmeter
@@ -183,8 +250,9 @@ def load_runs(
     sources = [source] if isinstance(source, str | Path) else list(source) or ["*"]
     if experiment is None:
         sweeps = find_sweeps(sources, Path("multirun"))
-        if sum(len(run_folders(sweep)) for sweep in sweeps) > KEPT_RUNS:
-            return ManyRuns(sweeps)
+        folders = measured_folders(sweeps)
+        if len(folders) > KEPT_RUNS:
+            return ManyRuns(folders, is_merged=len(sweeps) > 1)
         sweep = load_sweep(sources, Path("multirun"))
     else:
         sweep = load_published([str(name) for name in sources], Path("multirun"), experiment, uri)

@@ -1,7 +1,8 @@
 """Load runs from their folders. A damaged record is reported, never fatal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 from epochmeter.config.printable import printable
@@ -31,31 +32,19 @@ def find_sweeps(sweeps: Iterable[str | Path], multirun: Path) -> list[Path]:
     return [*dict.fromkeys(folders)]
 
 
-def iter_runs(sweeps: Sequence[Path], unreadable: dict[str, str]) -> Iterator[Run]:
-    """Yield the runs that `merge_sweeps` returns for these folders, one after the other, and note unreadable ones."""
+def measured_folders(sweeps: Sequence[Path]) -> list[Path]:
+    """Return the folders of the runs of sweeps, by number; of several sweeps, each measured run once."""
     paths = [path for sweep in sweeps for path in run_folders(sweep)]
-    is_merged = len(sweeps) > 1
-    if is_merged:
-        names = [_record_name(path) for path in paths]
-        owners = dict(zip(names, paths, strict=True))  # of several references to a run, the last one counts
-        owners |= {f"{path.parent.name}/{path.name}": path for path in paths if read_reference(path) is None}
-        paths = [path for name, path in zip(names, paths, strict=True) if owners[name] is path]
-    number = 0
-    for path in paths:
-        try:
-            run = load_run(path)
-        except READ_ERRORS as error:
-            name = f"{path.parent.name}/{path.name}" if is_merged else path.name
-            unreadable[printable(name)] = printable(error_text(error))
-            continue
-        yield replace(run, number=number) if is_merged else run
-        number += 1
-
-
-def _record_name(path: Path) -> str:
-    """Return the sweep and the number of the run that is measured or referenced in a folder."""
-    reference = read_reference(path)
-    return reference["run"] if reference else f"{path.parent.name}/{path.name}"
+    if len(sweeps) == 1:
+        return paths
+    references = map(read_reference, paths)
+    named = [
+        (reference["run"] if reference else f"{path.parent.name}/{path.name}", path, reference is None)
+        for path, reference in zip(paths, references, strict=True)
+    ]
+    owners = {name: path for name, path, _ in named}  # of several references to a run, the last one counts
+    owners |= {name: path for name, path, is_own in named if is_own}
+    return [path for name, path, _ in named if owners[name] is path]
 
 
 def read_sweep(folder: Path) -> Sweep:
@@ -84,12 +73,21 @@ def load_run(folder: Path) -> Run:
 
 
 def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
-    """Return several sweeps as one in their common folder, with consecutive numbers and each measured run once."""
+    """Return several sweeps as one in their common folder, with consecutive numbers and each measured run once.
+
+    A damaged record has a number as well, so that the numbers of the others can be known without reading it.
+    """
     if len(sweeps) == 1:
         return sweeps[0]
     runs = [run for sweep in sweeps for run in sweep.runs]
     owners = {run.name: run for run in sorted(runs, key=lambda run: not run.reused)}
-    unique = [run for run in runs if owners[run.name] is run]
+    places = [run for sweep in sweeps for run in _in_order(sweep) if run is None or owners[run.name] is run]
     failures = ((f"{sweep.folder.name}/{name}", why) for sweep in sweeps for name, why in sweep.unreadable.items())
     unreadable = {printable(name): why for name, why in failures}
-    return Sweep(folder, [replace(run, number=number) for number, run in enumerate(unique)], unreadable)
+    return Sweep(folder, [replace(run, number=place) for place, run in enumerate(places) if run], unreadable)
+
+
+def _in_order(sweep: Sweep) -> list[Run | None]:
+    """Return the runs of a sweep by number, with None for each damaged record."""
+    damaged = [(int(name) if name.isdecimal() else 0, None) for name in sweep.unreadable]
+    return [run for _, run in sorted([*((run.number, run) for run in sweep.runs), *damaged], key=itemgetter(0))]

@@ -42,7 +42,7 @@ class Run:
         ('completed', 16, 8.0)
 
     Attributes:
-        number: Number in its sweep; runs of several sweeps are numbered consecutively.
+        number: Number in its sweep; runs of several sweeps are numbered consecutively, damaged records included.
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary, empty without one; and `val/loss` and
             `val/accuracy` of its last evaluation.
