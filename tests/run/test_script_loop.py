@@ -214,6 +214,17 @@ def test_windows_are_recorded_also_if_the_script_fails(follow, tmp_path):
     assert [(line["metrics"]["epoch/steps"], line.get("partial", False)) for line in lines] == [(4, False), (2, True)]
 
 
+def test_window_that_began_before_the_loop_has_all_of_its_energy(tmp_path):
+    """As that of a script with a `Meter`, which does not wait until its controller has imported the rest."""
+    record = Record(tmp_path / "record")
+    loop = make_loop(tmp_path / "events", record, [*4 * [Running.step], Running.end], counter())
+    loop._script.begin()
+    time.sleep(4 * BATCH_S)
+    loop.run()
+    (window,) = record.windows()
+    assert window["metrics"]["epoch/energy_j"] == pytest.approx(POWER_W * window["metrics"]["epoch/e2e_s"], rel=0.01)
+
+
 def test_windows_are_published_once_while_the_script_frees_its_memory(follow):
     loop, _, _ = follow([*EPOCH, *3 * [lambda script: setattr(script, "is_ending", True)]])
     loop._tracker.publish_beside.assert_called_once_with()
