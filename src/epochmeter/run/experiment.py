@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
@@ -267,9 +267,7 @@ def prepared_device(
     """Prepare the dataset, wait for an idle and cool device, set it up, open the instruments, measure idle power."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
-    facts = prepare_dataset(job.dataset, job.storage, ROOT, terminal.info)
-    # Checked as far as they are from a file; the checker is imported then.
-    plan.run.dataset = documents.check(facts, DatasetFacts) if facts["home"] else cast("DatasetFacts", facts)
+    plan.run.dataset = documents.check(prepare_dataset(job.dataset, job.storage, ROOT, terminal.info), DatasetFacts)
     plan.describe(durably=False)
     terminal.end_stage()
     check_length(job, plan.run.training_samples or 0, (plan.ranks or 1) * plan.node.nodes)
