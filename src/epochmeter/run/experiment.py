@@ -1,18 +1,15 @@
 """One run, from its request to its result.
 
-`measure` makes the plan and claims the devices, `run_first_node` prepares them, trains, and traces. The steps of each
-window are in event_loop.py, those of the end, whatever ended the run, in finish.py.
+`measure` makes the plan and claims the devices, `run_first_node` prepares them and starts the process. What follows is
+in following.py, and the end, whatever ended the run, in finish.py.
 """
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from epochmeter.config.installation import ROOT
 from epochmeter.config.request import RunRequest
@@ -24,10 +21,8 @@ from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.knobs.restore import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.power.window_energy import Reading
 from epochmeter.results import documents
 from epochmeter.results.budget import check_is_measured
-from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_info import DatasetFacts, Energy
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import read_points
@@ -43,21 +38,17 @@ from epochmeter.run.instruments import (
     idle_record,
     measure_idle_power,
     open_instruments,
-    write_powers,
 )
 from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.job_status import NOT_SENT, JobStatus, reported_status
 from epochmeter.run.moments import command_ns
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.resolve import plan_warnings, resolve_plan
-from epochmeter.run.script import running_script
+from epochmeter.run.script import RunningScript, running_script
 from epochmeter.run.trace_analysis import TraceAnalysis
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.problem import Problem, format_problem, problem_of
-from epochmeter.tracking.publisher import Tracker, make_tracker
-
-if TYPE_CHECKING:
-    from epochmeter.run.recording import Recording
+from epochmeter.tracking.publisher import make_tracker
 
 TOGETHER_HINT = 'if its script waits for this one, as clients of federated learning do: Meter("measure.lock=false")'
 """For a script that waits for another one, and would do so for ever if the other one waits for it."""
@@ -165,94 +156,40 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
         result.notes += tracker.wait_for_previous(terminal.info)
         with prepared_device(plan, result, terminal) as (settings, instruments):
             terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
-            begin = partial(begin_recording, plan, instruments, settings, tracker, terminal, status)
             if ATTACHED in os.environ:
                 instruments.own_processes([os.getppid()])
             before = instruments.read_start()
-            # What is used from here on is imported when the process has started, while it imports torch.
-            if plan.job.measure.pid is not None:
-                from epochmeter.run.process import follow_process
+            with started_process(plan, result) as process:
+                from epochmeter.run import following  # while the process imports torch
 
-                plan.run.moments["process_ns"] = time.monotonic_ns()
-                recording = begin(before)
-                follow_process(plan, instruments, recording, tracker, result, terminal)
-                plan.run.moments["ended_ns"] = time.monotonic_ns()
-            elif plan.job.measure.command:
-                with running_script(plan, result) as (script, windows):
-                    from epochmeter.run.node_windows import open_nodes
-                    from epochmeter.run.script_loop import ScriptLoop
-
-                    recording = begin(before)
-                    nodes = open_nodes(plan.script_node, plan.record, windows)
-                    ScriptLoop(script, windows, plan, instruments, recording, tracker, nodes, before).run()
-            else:
-                plan.run.moments["process_ns"] = time.monotonic_ns()
-                with start_training(plan) as worker:
-                    from epochmeter.run.event_loop import EventLoop
-                    from epochmeter.run.profiling import finish_trace
-
-                    recording, messages = begin(before), worker.messages()
-                    EventLoop(worker, plan, instruments, recording, tracker, terminal).run(messages)
-                    result.notes += finish_trace(messages, plan, instruments.meter, analysis)
-                plan.run.moments["ended_ns"] = time.monotonic_ns()
+                recording = following.begin_recording(plan, instruments, settings, tracker, terminal, status, before)
+                following.follow(process, plan, instruments, recording, tracker, analysis, before, result, terminal)
             recording.process_ended()
-            after = measure_idle_power(instruments.meter, plan.job.meter.idle_s, result, terminal)
-            if plan.job.measure.command and plan.job.measure.pid is None:
-                from epochmeter.run.script_flops import measure_peaks
-
-                terminal.stage("Measuring the device's peak")
-                measure_peaks(plan, instruments, windows)
-                terminal.end_stage()
-            plan.run.idle = idle_record(before=instruments.idle, after=after)
-            if reason := instruments.gpu_counters.reason:
-                plan.run.gpu_counters = {"reason": reason}
-            if reason := instruments.cpu_load.reason:
-                plan.run.run_queue = {"reason": reason}
-            plan.describe()
-            write_powers(instruments.meter, plan.record)
-            from epochmeter.run.profiling import profile_steps
-
-            if plan.job.profiler.program:
-                terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
-                result.notes += profile_steps(plan)
+            following.measure_after(process, plan, instruments, result, terminal)
         terminal.stage("Analyzing the profiler's trace")
         result.notes += analysis.notes()
 
 
-def begin_recording(
-    plan: Plan, instruments: WindowInstruments, settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
-    status: JobStatus, before: Reading,
-) -> "Recording":  # fmt: skip
-    """Begin to record and to publish a run whose process has started after a reading of the meter."""
-    from epochmeter.run.recording import Recording
-
-    threading.Thread(target=import_end, name="imports", daemon=True).start()
-    recording = Recording(plan, instruments, settings, terminal, status)
-    if plan.node.nodes == 1 and ATTACHED not in os.environ:
-        recording.start(before)
-    tracker.start()
-    instruments.cpu_load.background_pids.update(tracker.export_pids)
-    return recording
-
-
-def import_end() -> None:
-    """Import what the end of a run uses, so that nobody waits for it then."""
-    import epochmeter.console.run_end
-    import epochmeter.run.record_end  # noqa: F401 (for the effect)
-
-    load_quantiles()
+@contextmanager
+def started_process(plan: Plan, result: RunResult) -> Iterator[WorkerProcess | RunningScript | None]:
+    """Start the training process or the script, and wait for its end; None for a process that runs already."""
+    if plan.job.measure.command and plan.job.measure.pid is None:
+        with running_script(plan, result) as script:
+            yield script
+        return
+    plan.run.moments["process_ns"] = time.monotonic_ns()
+    with start_training(plan) if plan.job.measure.pid is None else nullcontext() as worker:
+        yield worker
+    plan.run.moments["ended_ns"] = time.monotonic_ns()
 
 
 def run_other_node(plan: Plan, result: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
         with prepared_device(plan, result, terminal) as (_, instruments), start_training(plan) as worker:
-            from epochmeter.run.event_loop import run_secondary_event_loop
-            from epochmeter.run.profiling import finish_trace
+            from epochmeter.run.following import follow_secondary  # while the process imports torch
 
-            messages = worker.messages()
-            run_secondary_event_loop(messages, worker, plan, instruments)
-            finish_trace(messages, plan, instruments.meter)
+            follow_secondary(worker, plan, instruments)
     except WorkerError as error:
         result.set_failed(problem_of(error))
         terminal.failed(result)

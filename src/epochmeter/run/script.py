@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochmeter.config.installation import PACKAGE
 from epochmeter.config.request import users_environment
@@ -213,8 +213,15 @@ class ScriptProcess(WorkerProcess):
         self._close(None)
 
 
+class RunningScript(NamedTuple):
+    """The process of a script, and the windows that its events show."""
+
+    script: ScriptProcess
+    windows: "ScriptWindows"
+
+
 @contextmanager
-def running_script(plan: Plan, result: RunResult) -> "Iterator[tuple[ScriptProcess, ScriptWindows]]":
+def running_script(plan: Plan, result: RunResult) -> Iterator[RunningScript]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the result.
 
     RuntimeError at the end of the block if nothing was measured, or if a GPU of the script is not metered.
@@ -249,7 +256,7 @@ def running_script(plan: Plan, result: RunResult) -> "Iterator[tuple[ScriptProce
         windows = ScriptWindows(folder, plan.job.measure.steps_per_window)
         try:
             with ended_by_slurm(received):
-                yield script, windows
+                yield RunningScript(script, windows)
         finally:
             script.terminate()
             moments["ended_ns"], moments["saves_ns"] = script.ended_ns or time.monotonic_ns(), windows.saves_ns
