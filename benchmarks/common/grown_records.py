@@ -22,6 +22,7 @@ from epochmeter.shared.record import INTERVALS, Record
 
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3  # of each configuration of a sweep
+MAX_RUNS = 10_000  # of a sweep; the files of further runs are links
 
 
 @cache
@@ -93,7 +94,7 @@ def grid(runs: int) -> Iterator[dict[str, int]]:
 
 
 def write_sweep(runs: int, sweep: Path) -> Path:
-    """Write the records of a sweep: copies of a real one with varied keys and metrics."""
+    """Write the records of a sweep: copies of a real one with varied keys and metrics, up to `MAX_RUNS`."""
     record = real_record()
     described, ended, windows = read_json(record.folder / "job.json"), record.summary(), record.windows()
     draw = random.Random(0)
@@ -102,7 +103,7 @@ def write_sweep(runs: int, sweep: Path) -> Path:
     for name, path in common.items():
         shutil.copy(record.folder / name, path)
     points = []
-    for number, keys in enumerate(grid(runs)):
+    for number, keys in enumerate(grid(min(runs, MAX_RUNS))):
         slower = 1 + 4 / keys["batch"] + 20 / keys["power_limit"] + draw.gauss(0, 0.01)
         power_w = 40 + 0.8 * keys["power_limit"] * draw.uniform(0.98, 1.02)
         folder = sweep / str(number)
@@ -123,6 +124,10 @@ def write_sweep(runs: int, sweep: Path) -> Path:
                 os.link(path, folder / name)
                 continue
             shutil.copy(path, folder / name)  # more links than the file system allows
+    for number in range(MAX_RUNS, runs):
+        (sweep / str(number)).mkdir()
+        for name in ("job.json", "summary.json", "epochs.jsonl", "completed.json"):
+            os.link(sweep / str(number % MAX_RUNS) / name, sweep / str(number) / name)
     dump(sweep / "points.json", {"points": points})
     return sweep
 

@@ -432,7 +432,7 @@ ROWS = (
     Row("the same after the end of a run", "runs", (100, 1_000, 10_000), ended_run),
     Row("publish a run to MLflow", "runs in the experiment", (100, 1_000, 10_000), published_in, True),
     Row("load_runs, all", "runs", (1_000, 10_000, 100_000), loaded_runs),
-    Row("load_runs, one of many", "runs", (1_000, 10_000, 100_000), opened_runs),
+    Row("load_runs, one of many", "runs", (2_000, 10_000, 100_000), opened_runs),
     Row("merge ranks, an epoch of 1,000 steps", "ranks", (8, 64, 512, 1_024), merged_ranks),
     Row("gauges of a window", "hours", (1, 10, 100), sampled_gauges),
     Row("gauges for a chart", "days", (3, 10, 30), drawn_gauges, True),
