@@ -145,7 +145,7 @@ class ManyRuns(Runs):
         self._looked = 0
 
     def __repr__(self) -> str:
-        return f"<Runs: in {len(self._folders)} folders, of which {len(self.unreadable)} were unreadable so far>"
+        return f"<Runs: {len(self._folders)} folders>"
 
     @cached_property
     def data(self) -> list[Run]:  # type: ignore[override]  # an attribute of UserList
