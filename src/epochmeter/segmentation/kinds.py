@@ -66,7 +66,7 @@ class PassKinds:
             self._has_complete_epoch |= ended.is_complete and not ended.is_continued
             self._sees_forwards = ended.has_forward or ended.hides_forwards
             self._trained.add(key)
-        elif ended.is_complete:
+        elif is_whole(ended):
             self._evaluated.add(key)
 
     def _no_evaluation(self, ended: Pass) -> str:
@@ -76,5 +76,10 @@ class PassKinds:
             return NO_FORWARD
         if not self.epochs:
             return EARLY
-        is_look = not ended.is_complete and (ended.loader.key in self._evaluated or len(ended.batches) == 1)
+        is_look = not is_whole(ended) and (ended.loader.key in self._evaluated or len(ended.batches) == 1)
         return LOOKED if is_look and not ended.is_explicit else ""
+
+
+def is_whole(ended: Pass) -> bool:
+    """Return whether a pass has delivered all batches of its loader, from the first one on."""
+    return ended.is_complete and not ended.is_continued
