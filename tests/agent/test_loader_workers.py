@@ -108,6 +108,17 @@ class Broken(Samples):
         return super().__getitem__(index)
 
 
+class Shadowed(Samples):
+    """An attribute of an object does not replace a special method of its class."""
+
+    def __init__(self):
+        self.__getitem__ = lambda index: (torch.zeros(4), 0)
+
+
+class Replaced(Samples):
+    """A class whose method the script replaces."""
+
+
 class Checked(Samples):
     """Samples that say whether a worker has this dataset, and not something in its place."""
 
@@ -123,6 +134,7 @@ DATASETS = {
     "magic": Magic,
     "subset": lambda: Subset(Lists(), range(COUNT - 1)),
     "concatenated": lambda: ConcatDataset([Samples(), Lists()]),
+    "shadowed": Shadowed,
     "tensors": lambda: TensorDataset(torch.arange(4 * COUNT).reshape(COUNT, 4), torch.arange(COUNT)),
     "lists": Lists,
     "stream": Stream,
@@ -217,6 +229,13 @@ def test_script_finds_its_own_objects_while_it_iterates(hooked, workers):
     assert not hasattr(DataLoader, "dataset")
     with pytest.raises(AttributeError, match="'DataLoader' object has no attribute 'dataset'"):
         object.__new__(DataLoader).dataset  # noqa: B018
+
+
+def test_method_that_the_script_replaces_within_a_pass_loads_the_next_batches(hooked, monkeypatch):
+    batches = iter(DataLoader(Replaced(), BATCH))
+    assert next(batches)[1].tolist() == [0, 1]
+    monkeypatch.setattr(Replaced, "__getitem__", lambda samples, index: (torch.zeros(4), 7))
+    assert [labels.tolist() for _, labels in batches] == [[7, 7]] * (COUNT // BATCH - 1)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
