@@ -368,6 +368,37 @@ def test_timed_transform_raises_its_error_and_is_pickled_as_itself():
     assert times.take() == {}
 
 
+class Scaled(Compose):
+    """Transforms with special methods, and with a parameter."""
+
+    scale = 1
+
+    def __iter__(self):
+        return iter(["a", "b"])
+
+    def __len__(self):
+        return 2
+
+
+def test_timed_transform_is_the_key_and_has_the_methods_and_the_attributes_of_its_transform():
+    transform = Scaled([])
+    del transform.transforms
+    data = Transformed(transform)
+    times, uses = TransformTimes(data), {transform: 1}
+    times.install()
+    timed = data.transform
+    assert timed is not transform
+    assert (uses[timed], timed == transform, transform == timed) == (1, True, True)
+    assert (len(timed), list(timed)) == (2, ["a", "b"])
+    timed.scale = 3
+    timed.of_script = 4
+    assert (transform.scale, transform.of_script, timed.scale) == (3, 4, 3)
+    del timed.of_script
+    assert not hasattr(transform, "of_script")
+    times.remove()
+    assert data.transform is transform
+
+
 class Shuffled(Compose):
     """Transforms that it reorders, and of which it drops one, while it transforms a sample."""
 
