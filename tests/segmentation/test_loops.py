@@ -505,15 +505,26 @@ def test_pass_within_a_pass_over_the_same_loader_does_not_end_the_outer_pass(scr
     assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
-def test_loader_of_tasks_is_no_evaluation_if_a_loop_trains_on_each(script, loader, monkeypatch, is_compiled):
+def test_some_batches_of_an_iterator_that_the_script_holds_are_an_evaluation_after_each_epoch(script, loader):
+    held = script.batches(DataLoader(DATA))
+    for _ in range(4):
+        script.train(loader)
+        with torch.no_grad():
+            for _ in range(3):
+                script.model(next(held)[0])
+    found = [window for epoch in range(4) for window in (("epoch", epoch, STEPS), ("val", epoch, 3))]
+    assert script.windows == found
+
+
+@pytest.mark.parametrize(("tasks", "is_compiled"), [(1, False), (3, False), (3, True)])
+def test_loader_of_tasks_is_no_evaluation_if_a_loop_trains_on_each(script, loader, monkeypatch, tasks, is_compiled):
     """As in continual learning."""
     monkeypatch.setattr(script.agent._first_forwards, "_has_compiled", lambda: is_compiled)
     for _ in range(2):
-        for _ in script.batches(DataLoader(range(3))):
+        for _ in script.batches(DataLoader(range(tasks))):
             script.train(loader)
             script.model(torch.ones(1, 4))
-    assert script.windows == [("epoch", number, STEPS) for number in range(6)]
+    assert script.windows == [("epoch", number, STEPS) for number in range(2 * tasks)]
 
 
 def test_steps_of_an_outer_model_are_epochs_with_the_loops_that_train_its_copies(script, loader):

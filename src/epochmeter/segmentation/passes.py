@@ -334,7 +334,9 @@ class Pass:
         is_followed = self.before_next is not None
         if self.before_next:
             was_trained = bool(self.batches.trained_ns[-1])
-            self.training, self.batches.trained_ns[-1], self.has_forward = self.before_next
+            self.training, self.batches.trained_ns[-1] = self.before_next[:2]
+            if len(self.batches) == 1:  # a forward pass in a later step is not always seen before that of another pass
+                self.has_forward = self.before_next.has_forward
             self.trained_batches -= was_trained and not self.batches.trained_ns[-1]
         self.ending = Ending.LEFT if drop is None else Ending.DROPPED
         active_ns = self.training.ended_ns or (self.batches.delivered_ns[-1] if self.batches else self.opened_ns)
