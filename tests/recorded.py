@@ -47,6 +47,9 @@ class Connection:
         """Return the sent messages of these kinds."""
         return [message for message in self.sent if isinstance(message, kinds)]
 
+    def release(self):
+        """Do nothing: it has no file."""
+
     def close(self):
         if isinstance(self.error, OSError):
             raise self.error

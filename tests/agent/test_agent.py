@@ -350,6 +350,13 @@ def test_iterator_has_the_class_the_methods_and_the_errors_of_the_script_s_own(s
 
     own, measured = iter(loader), script.batches(loader)
     assert type(measured) is not type(own)
+    for iterator in (own, measured):
+        try:
+            iterator._num_yielded = 3  # as of torch's own iterators
+            assert next(iterator) is not None
+        except AttributeError:
+            assert not hasattr(iterator, "_num_yielded")
+    assert getattr(own, "_num_yielded", 0) == getattr(measured, "_num_yielded", 0)
     assert traits(measured) == traits(own)
 
 
@@ -458,3 +465,26 @@ def test_nothing_is_sent_to_a_file_in_place_of_a_socket_that_the_script_closed(t
             connection.close()
             own.write(b"own")
     assert (tmp_path / "own").read_bytes() == b"own"
+
+
+@pytest.mark.parametrize("has_closed", [False, True])
+def test_child_releases_its_parent_s_connection_and_closes_no_file_of_the_script(tmp_path, has_closed):
+    with launch.listening_socket() as listener, warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a socket that is not closed
+        connection = ScriptConnection(listener.getsockname(), 0, True)
+        (peer, _) = listener.accept()
+        number = connection._socket.fileno()
+        with open(tmp_path / "own", "wb", buffering=0) as own, peer, open(os.dup(number), "wb", buffering=0) as parent:
+            if has_closed:
+                os.dup2(own.fileno(), number)
+            connection.release()
+            connection.wake()
+            parent.write(b"still open")
+            assert peer.recv(1 << 16).endswith(b"still open")
+            if has_closed:
+                os.write(number, b"own")
+                os.close(number)
+            else:
+                with pytest.raises(OSError, match="Bad file descriptor"):
+                    os.fstat(number)
+    assert (tmp_path / "own").read_bytes() == (b"own" if has_closed else b"")

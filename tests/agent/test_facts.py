@@ -31,6 +31,7 @@ def test_function_modes_of_a_script_see_no_reading_of_its_tensors(tmp_path):
         assert as_float(rate) == 0.25
         assert count_tokens({"input_ids": ids, "attention_mask": ids}) == (6, 6)
         assert counted_by_length(2)(ids) == 2
+        assert process_facts()["training"]["accelerator"] == "cpu"
     assert functions.seen == 0
     assert as_float(2) == 2
     assert math.isnan(as_float(None))

@@ -108,6 +108,17 @@ class Broken(Samples):
         return super().__getitem__(index)
 
 
+class Shadowed(Samples):
+    """An attribute of an object does not replace a special method of its class."""
+
+    def __init__(self):
+        self.__getitem__ = lambda index: (torch.zeros(4), 0)
+
+
+class Replaced(Samples):
+    """A class whose method the script replaces."""
+
+
 class Checked(Samples):
     """Samples that say whether a worker has this dataset, and not something in its place."""
 
@@ -123,6 +134,7 @@ DATASETS = {
     "magic": Magic,
     "subset": lambda: Subset(Lists(), range(COUNT - 1)),
     "concatenated": lambda: ConcatDataset([Samples(), Lists()]),
+    "shadowed": Shadowed,
     "tensors": lambda: TensorDataset(torch.arange(4 * COUNT).reshape(COUNT, 4), torch.arange(COUNT)),
     "lists": Lists,
     "stream": Stream,
@@ -217,6 +229,13 @@ def test_script_finds_its_own_objects_while_it_iterates(hooked, workers):
     assert not hasattr(DataLoader, "dataset")
     with pytest.raises(AttributeError, match="'DataLoader' object has no attribute 'dataset'"):
         object.__new__(DataLoader).dataset  # noqa: B018
+
+
+def test_method_that_the_script_replaces_within_a_pass_loads_the_next_batches(hooked, monkeypatch):
+    batches = iter(DataLoader(Replaced(), BATCH))
+    assert next(batches)[1].tolist() == [0, 1]
+    monkeypatch.setattr(Replaced, "__getitem__", lambda samples, index: (torch.zeros(4), 7))
+    assert [labels.tolist() for _, labels in batches] == [[7, 7]] * (COUNT // BATCH - 1)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -347,6 +366,37 @@ def test_timed_transform_raises_its_error_and_is_pickled_as_itself():
     assert [type(each) for each in data.transform.transforms] == [Slow, type(broken)]
     assert times.take().keys() == {"Slow", broken.__qualname__}
     assert times.take() == {}
+
+
+class Scaled(Compose):
+    """Transforms with special methods, and with a parameter."""
+
+    scale = 1
+
+    def __iter__(self):
+        return iter(["a", "b"])
+
+    def __len__(self):
+        return 2
+
+
+def test_timed_transform_is_the_key_and_has_the_methods_and_the_attributes_of_its_transform():
+    transform = Scaled([])
+    del transform.transforms
+    data = Transformed(transform)
+    times, uses = TransformTimes(data), {transform: 1}
+    times.install()
+    timed = data.transform
+    assert timed is not transform
+    assert (uses[timed], timed == transform, transform == timed) == (1, True, True)
+    assert (len(timed), list(timed)) == (2, ["a", "b"])
+    timed.scale = 3
+    timed.of_script = 4
+    assert (transform.scale, transform.of_script, timed.scale) == (3, 4, 3)
+    del timed.of_script
+    assert not hasattr(transform, "of_script")
+    times.remove()
+    assert data.transform is transform
 
 
 class Shuffled(Compose):

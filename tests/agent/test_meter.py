@@ -64,6 +64,17 @@ def test_number_of_epochs_is_recorded_and_batches_have_the_loader_s_attributes(l
     assert (loop.windows, len(batches), batches.batch_size) == ([("epoch", n, 4) for n in range(count)], 4, 4)
 
 
+def test_attribute_that_the_script_sets_on_batches_is_set_in_its_loader(loop):
+    loader = DataLoader(DATA, batch_size=4)
+    batches = loop.meter.batches(loader)
+    batches.collate_fn = len
+    assert [*batches] == [*loader] == [4, 4, 4, 4]
+    batches.of_script = 1
+    assert loader.of_script == 1
+    del batches.of_script
+    assert not hasattr(loader, "of_script")
+
+
 def test_script_is_told_that_a_budget_is_reached(loop):
     loop.meter.check_budget()
     loop.train(loop.meter.batches(BATCHES))

@@ -1,6 +1,7 @@
 """Loops of scripts, run with the agent: the windows that their events give."""
 
 import collections
+import copy
 import gc
 import itertools
 import threading
@@ -502,6 +503,54 @@ def test_pass_within_a_pass_over_the_same_loader_does_not_end_the_outer_pass(scr
             if number < STEPS - 1:
                 next(iter(script.batches(loader)))
     assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
+
+
+def test_some_batches_of_an_iterator_that_the_script_holds_are_an_evaluation_after_each_epoch(script, loader):
+    held = script.batches(DataLoader(DATA))
+    for _ in range(4):
+        script.train(loader)
+        with torch.no_grad():
+            for _ in range(3):
+                script.model(next(held)[0])
+    found = [window for epoch in range(4) for window in (("epoch", epoch, STEPS), ("val", epoch, 3))]
+    assert script.windows == found
+
+
+@pytest.mark.parametrize(("tasks", "is_compiled"), [(1, False), (3, False), (3, True)])
+def test_loader_of_tasks_is_no_evaluation_if_a_loop_trains_on_each(script, loader, monkeypatch, tasks, is_compiled):
+    """As in continual learning."""
+    monkeypatch.setattr(script.agent._first_forwards, "_has_compiled", lambda: is_compiled)
+    for _ in range(2):
+        for _ in script.batches(DataLoader(range(tasks))):
+            script.train(loader)
+            script.model(torch.ones(1, 4))
+    assert script.windows == [("epoch", number, STEPS) for number in range(2 * tasks)]
+
+
+def test_steps_of_an_outer_model_are_epochs_with_the_loops_that_train_its_copies(script, loader):
+    """As in meta-learning."""
+    for _ in range(2):
+        for _ in script.batches(DataLoader(range(3))):
+            copied = copy.deepcopy(script.model)
+            optimizer = torch.optim.SGD(copied.parameters(), lr=0.5)
+            for inputs, _ in script.batches(loader):
+                copied(inputs).sum().backward()
+                optimizer.step()
+            next(iter(script.batches(loader)))
+            script.step(torch.ones(1, 4))
+    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 3)]
+    assert script.parts[0]["samples"] == 3
+
+
+def test_last_step_of_a_loop_after_its_end_does_not_make_it_a_part_of_a_pass_that_the_script_holds(script, loader):
+    """As of gradients that are left over, beside one batch of held-out data per epoch."""
+    held = script.batches(DataLoader(DATA))
+    for _ in range(3):
+        with torch.no_grad():
+            script.model(next(held)[0])
+        script.train(loader, every=3)
+        script.optimizer.step()
+    assert script.windows == [("epoch", number, STEPS) for number in range(3)]
 
 
 def test_second_pass_over_a_loader_does_not_replace_the_first_one_in_the_same_loop(script, loader):

@@ -139,7 +139,8 @@ def trained_gpu(optimizer: torch.optim.Optimizer) -> Optional[torch.device]:
 def process_facts(device: Optional[torch.device] = None) -> Dict[str, object]:
     """Return facts on this process: its rank, versions and device; without one, that is the current GPU or the CPU."""
     rank, ranks, is_first = own_rank()
-    facts = describe_device(device or current_gpu() or torch.device("cpu"))
+    with unseen():
+        facts = describe_device(device or current_gpu() or torch.device("cpu"))
     return {
         "kind": "process", "rank": rank, "is_first": is_first, "identity": this_process(), "host": host_name(),
         "training": dict(facts, ranks=ranks) if ranks > 1 else facts,

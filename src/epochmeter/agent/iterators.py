@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.event_log import EventLog
@@ -10,6 +10,7 @@ from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.thread_state import ThreadState
 from epochmeter.agent.tokens import count_tokens
+from epochmeter.agent.wrapper import Wrapper
 from epochmeter.shared.events import BATCH, DROPPED, END, FAILED, HAS_DEVICE_TIME, TOKENS
 from epochmeter.worker.timeline import monotonic_ns
 
@@ -41,57 +42,6 @@ if TYPE_CHECKING:
         def record(self, kind: int, number: int, begun_ns: int) -> None: ...
 
         def is_of_script(self, error: BaseException) -> bool: ...
-
-
-SPECIAL_METHODS = (
-    *("__len__", "__length_hint__", "__bool__", "__contains__", "__getitem__", "__setitem__", "__reversed__"),
-    *("__call__", "__enter__", "__exit__", "__eq__", "__hash__", "__repr__", "__str__", "__reduce_ex__"),
-)
-
-
-class Wrapper:
-    """Has the attributes, special methods and class of another object, except to `type`.
-
-    Args:
-        owner: What the subclass needs.
-        wrapped: The other object.
-    """
-
-    def __new__(cls, owner: object, wrapped: Any, *_: object) -> "Wrapper":
-        names = tuple(name for name in SPECIAL_METHODS if hasattr(type(wrapped), name))
-        kind: Any = cls  # hashable, unlike its objects
-        wrapper: Wrapper = object.__new__(with_methods(kind, names))
-        return wrapper
-
-    def __init__(self, owner: object, wrapped: Any) -> None:
-        self._wrapped = wrapped
-
-    __class__: Any = property(lambda self: self._wrapped.__class__)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_wrapped" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._wrapped, name)
-
-
-@functools.lru_cache(maxsize=None)
-def with_methods(base: Any, names: Tuple[str, ...]) -> Any:
-    """Return a subclass of a wrapper's class, with these special methods of the object that is wrapped."""
-    return type(base.__name__, (base,), {name: forwarded(name) for name in names})
-
-
-def forwarded(name: str) -> Callable[..., Any]:
-    """Return a method of a wrapper that calls the method of the object that is wrapped."""
-
-    @hidden
-    def method(wrapper: Wrapper, *arguments: Any) -> Any:
-        try:
-            return getattr(wrapper._wrapped, name)(*arguments)
-        except BaseException as error:
-            hide_frames(error)
-            raise
-
-    return method
 
 
 class PassProgress:
@@ -134,10 +84,10 @@ class RecordedIterator(Wrapper):
         count: Optional[Callable[[Any], float]],
         collate: "Optional[TimedCollate]" = None,
     ) -> None:
-        super().__init__(recorder, iterator)
         self._recorder, self._number, self._count, self._collate = recorder, number, count, collate
         self._has_ended, self._has_tokens = False, True  # until a batch has none
         self._progress = PassProgress(length, recorder.thread.steps)
+        super().__init__(recorder, iterator)
 
     def __iter__(self) -> "RecordedIterator":
         return self
@@ -208,7 +158,8 @@ class RecordedIterator(Wrapper):
 
     def begin_brief(self, deliver: Callable[[], Any]) -> None:
         """Let a function deliver the next batches, without a call of a method here."""
-        self._deliver, kind = deliver, type(self)  # type: Any, Any
+        kind: Any = type(self)
+        self.__dict__["_deliver"] = deliver
         set_class(self, brief_kind(kind))
 
     def end_brief(self, kind: type) -> None:

@@ -7,6 +7,7 @@ in `get_worker_info().dataset`.
 """
 
 import contextlib
+import functools
 import operator
 import sys
 from typing import Any, Callable, Dict, Iterator, Optional
@@ -171,7 +172,7 @@ class TimedSamples(StandIn):
         if not timer.is_begun:
             timer.begin()
         try:
-            return timer.load(self._original.__getitem__, index)
+            return timer.load(functools.partial(operator.getitem, self._original), index)
         except BaseException as error:
             timer.fail()
             hide_frames(error)
@@ -202,7 +203,8 @@ class TimedLists(ListedSamples):
 class NotedSamples(ListedSamples):
     """Takes the place of a dataset with indices where torch looks for `__getitems__` at the begin of each batch.
 
-    In its subclass for a dataset, `__getitem__` is the method of the dataset: a sample costs no further call. While the
+    In its subclass for a dataset, `__getitem__` calls no function of Python besides that of the dataset's class at that
+    moment: an attribute of the dataset with this name has no effect, as without this class. While the
     transforms are timed, it is an object of the base class. While batches are skipped, torch finds that `__getitems__`
     is None, which costs no call at all.
     """
@@ -212,7 +214,8 @@ class NotedSamples(ListedSamples):
     @classmethod
     def of(cls, dataset: Any, timer: BatchTimer) -> "NotedSamples":
         """Return what takes the place of a dataset."""
-        kind: Any = type(type(dataset).__name__, (cls,), {"__getitem__": staticmethod(dataset.__getitem__)})
+        get: Any = staticmethod(functools.partial(operator.getitem, dataset))
+        kind: Any = type(type(dataset).__name__, (cls,), {"__getitem__": get})
         samples: NotedSamples = kind(dataset, timer)
         samples._usual = kind
         return samples

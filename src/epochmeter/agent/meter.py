@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import NoControllerError, find_controller
-from epochmeter.agent.iterators import Wrapper
 from epochmeter.agent.notices import notice
 from epochmeter.agent.unattended import Unattended
+from epochmeter.agent.wrapper import Wrapper
 from epochmeter.shared import tool
 from epochmeter.shared.events_version import events_version
 from epochmeter.shared.types import Document
@@ -352,8 +352,8 @@ class MeasuredBatches(Wrapper):
     """Iterable over the batches of data, each pass of which is measured."""
 
     def __init__(self, meter: Meter, data: Iterable[Any], window: Optional[str]) -> None:
-        super().__init__(meter, data)
         self._meter, self._window = meter, window
+        super().__init__(meter, data)
 
     def __iter__(self) -> Iterator[Any]:
         agent, data = self._meter._measuring(), self._wrapped

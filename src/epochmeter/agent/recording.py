@@ -74,6 +74,7 @@ class Recording:
         folder: Folder of the logs.
     """
 
+    connection: Optional[ScriptConnection] = None
     details: "Optional[Details]" = None
     brief: "BriefSteps"
 
@@ -89,7 +90,9 @@ class Recording:
         self.facts = FactsFile(self.folder)
         self._threads = itertools.count()
         self._device: Optional[torch.device] = None
-        self.connection: Optional[ScriptConnection] = None
+        inherited, self.connection = self.connection, None
+        if inherited is not None:
+            inherited.release()  # else Python warns of it, in its development mode
 
     def new_log(self) -> EventLog:
         """Begin the log of the current thread, and return it; the first one connects the process."""

@@ -86,6 +86,14 @@ class ScriptConnection(ControllerConnection):
         if self.is_open():
             super().close()
 
+    def release(self) -> None:
+        """Close the file that this process, a child, has inherited; the connection stays that of its parent."""
+        if self.is_open():
+            self._socket.close()
+        elif self._identity is not None:
+            self._socket.detach()  # the number may be that of another file of the script
+        self._identity = None
+
     def _lose(self, error: BaseException) -> None:
         """Close the connection, and report why; raise an error of the script's own signal handler."""
         if is_from_signal_handler(error):

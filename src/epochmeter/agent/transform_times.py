@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 from torch import nn
 
 from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.wrapper import SPECIAL_METHODS, Wrapper
 from epochmeter.worker.timeline import perf_counter_ns
 
 MAX_OWNERS = 64  # objects that are searched for transforms
@@ -29,13 +30,13 @@ class TransformTimes:
         self._timed: List[TimedTransform] = []
         for number, ((container, key), kind) in enumerate(zip(self._places, kinds)):
             name = kind if kinds.count(kind) == 1 else "{} ({})".format(kind, kinds[: number + 1].count(kind))
-            self._timed.append(TimedTransform(container[key], name, self._add))
+            self._timed.append(TimedTransform(self._add, container[key], name))
 
     def install(self) -> None:
         """Put timed transforms into the places of those that are still there."""
         self._thread = threading.get_ident()
         for (container, key), timed in zip(self._places, self._timed):
-            if has_key(container, key) and container[key] is timed._transform:
+            if has_key(container, key) and container[key] is timed._wrapped:
                 container[key] = timed
 
     def remove(self) -> None:
@@ -43,8 +44,8 @@ class TransformTimes:
         containers = {id(container): container for container, _ in self._places}
         for container in containers.values():
             for key in list(range(len(container)) if isinstance(container, list) else container):
-                if type(container[key]) is TimedTransform:
-                    container[key] = container[key]._transform
+                if TimedTransform in type(container[key]).__mro__:
+                    container[key] = container[key]._wrapped
 
     def take(self) -> Dict[str, int]:
         """Return the time of each transform since the last call, in ns."""
@@ -56,30 +57,31 @@ class TransformTimes:
             self._times_ns[name] = self._times_ns.get(name, 0) + time_ns
 
 
-class TimedTransform:
-    """Takes the place of a transform; to `isinstance`, it is that transform."""
+class TimedTransform(Wrapper):
+    """Takes the place of a transform; to `isinstance`, it is that transform.
 
-    def __init__(self, transform: Any, name: str, add: Callable[[str, int], None]) -> None:
-        self._transform, self._name, self._add = transform, name, add
+    Args:
+        add: Is called with the name and the time of each call.
+        transform: The transform.
+        name: Its name.
+    """
 
-    __class__: Any = property(lambda self: self._transform.__class__)
+    _methods = (*SPECIAL_METHODS, "__iter__", "__next__")
+
+    def __init__(self, add: Callable[[str, int], None], transform: Any, name: str) -> None:
+        self._add, self._name = add, name
+        super().__init__(add, transform)
 
     def __getattr__(self, name: str) -> Any:
-        if "_transform" not in self.__dict__:
+        if "_wrapped" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._transform, name)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._transform.__reduce_ex__(protocol)
-
-    def __repr__(self) -> str:
-        return repr(self._transform)
+        return getattr(self._wrapped, name)  # also the name of a function
 
     @hidden
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         begun_ns = perf_counter_ns()
         try:
-            return self._transform(*arguments, **keywords)
+            return self._wrapped(*arguments, **keywords)
         except BaseException as error:
             hide_frames(error)
             raise

@@ -32,6 +32,7 @@ class PassKinds:
         self._sees_forwards = True  # whether forward passes are seen in passes that train
         self._trained: set[int] = set()  # keys of loaders with an epoch
         self._evaluated: set[int] = set()  # keys of loaders with a complete evaluation
+        self._used: set[int] = set()  # keys of loaders with any evaluation
 
     def name(self, ended: Pass) -> tuple[str | None, str]:
         """Return the name of a pass's window and the rule; None and a reason if it is no window."""
@@ -66,15 +67,23 @@ class PassKinds:
             self._has_complete_epoch |= ended.is_complete and not ended.is_continued
             self._sees_forwards = ended.has_forward or ended.hides_forwards
             self._trained.add(key)
-        elif ended.is_complete:
-            self._evaluated.add(key)
+        elif name == EVALUATION:
+            self._used.add(key)
+            if is_whole(ended):
+                self._evaluated.add(key)
 
     def _no_evaluation(self, ended: Pass) -> str:
         """Return why a pass without training is no evaluation; empty if it is one."""
         uses_model = ended.is_explicit or ended.has_forward or ended.hides_forwards
+        uses_model |= ended.is_continued and ended.loader.key in self._used  # its forward passes are not always seen
         if not uses_model and self._sees_forwards:
             return NO_FORWARD
         if not self.epochs:
             return EARLY
-        is_look = not ended.is_complete and (ended.loader.key in self._evaluated or len(ended.batches) == 1)
+        is_look = not is_whole(ended) and (ended.loader.key in self._evaluated or len(ended.batches) == 1)
         return LOOKED if is_look and not ended.is_explicit else ""
+
+
+def is_whole(ended: Pass) -> bool:
+    """Return whether a pass has delivered all batches of its loader, from the first one on."""
+    return ended.is_complete and not ended.is_continued

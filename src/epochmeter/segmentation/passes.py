@@ -123,6 +123,20 @@ class Batches:
             self.positions.extend([*missing * [math.nan], positions])
 
 
+class BeforeNext(NamedTuple):
+    """What was known of a pass as another one began.
+
+    Attributes:
+        training: All training in it.
+        trained_ns: The end of the training in its last step; 0 if there was none.
+        has_forward: Whether a forward pass was seen.
+    """
+
+    training: Training
+    trained_ns: int
+    has_forward: bool
+
+
 class Ending(Enum):
     """How a pass ended."""
 
@@ -165,7 +179,9 @@ class Pass:
         loops: Times within its steps that are overhead: loops that do not train, and failed requests.
         work: Garbage collections and saves: kinds of the events, and times.
         spans: Forward passes, backward passes and optimizer steps.
-        before_next: Its training and the end of its last step, as another pass began after its last request.
+        before_next: What was known of it as another pass began after its last request; None if none did.
+        optimizers: Numbers of the optimizers that have made steps in it.
+        trains_itself: Whether an optimizer has made a step in it after a loop within it, which has not used that one.
         opened_ns: When its window begins.
         closed_ns: When its window ends; 0 before.
         ending: How it ended; None before.
@@ -204,7 +220,9 @@ class Pass:
     loops: list[Interval] = field(default_factory=list)
     work: list[tuple[int, Interval]] = field(default_factory=list)
     spans: Spans = field(default_factory=Spans)
-    before_next: tuple[Training, int] | None = None
+    before_next: "BeforeNext | None" = None
+    optimizers: set[int] = field(default_factory=set)
+    trains_itself: bool = False
     opened_ns: int = 0
     closed_ns: int = 0
     ending: Ending | None = None
@@ -249,7 +267,7 @@ class Pass:
     @property
     def possible_borders_ns(self) -> list[int]:
         """Moments that may be borders of its window."""
-        before_next = [self.before_next[0].ended_ns] if self.before_next else []
+        before_next = [self.before_next.training.ended_ns] if self.before_next else []
         borders = [self.called_ns, self.opened_ns, self.training.ended_ns, self.closed_ns, *before_next]
         return [border for border in borders if border] + [*self.batches.delivered_ns[-1:]]
 
@@ -282,6 +300,7 @@ class Pass:
             training.count(timed.event.kind, timed.device_ns)
         if timed.event.kind == STEP:
             self.training.learning_rate = timed.event.value
+            self.optimizers.add(timed.event.object)
         self.trained_batches += not self.batches.trained_ns[-1]
         self.batches.trained_ns[-1] = self.step.ended_ns
         self.batches.add_training(timed.event.kind)
@@ -308,14 +327,16 @@ class Pass:
     def note_next(self) -> None:
         """Note that another pass has begun, and keep what is needed if it follows this one and is no part of it."""
         if self.before_next is None and self.batches:
-            self.before_next = copy(self.training), self.batches.trained_ns[-1]
+            self.before_next = BeforeNext(copy(self.training), self.batches.trained_ns[-1], self.has_forward)
 
     def leave(self, drop: Interval | None, at_ns: int | None) -> None:
         """End the pass, whose iterator was deleted or is not used any more, or at a moment that the script gave."""
         is_followed = self.before_next is not None
         if self.before_next:
             was_trained = bool(self.batches.trained_ns[-1])
-            self.training, self.batches.trained_ns[-1] = self.before_next
+            self.training, self.batches.trained_ns[-1] = self.before_next[:2]
+            if len(self.batches) == 1:  # a forward pass in a later step is not always seen before that of another pass
+                self.has_forward = self.before_next.has_forward
             self.trained_batches -= was_trained and not self.batches.trained_ns[-1]
         self.ending = Ending.LEFT if drop is None else Ending.DROPPED
         active_ns = self.training.ended_ns or (self.batches.delivered_ns[-1] if self.batches else self.opened_ns)
