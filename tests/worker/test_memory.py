@@ -109,7 +109,7 @@ def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_pat
     profiler = {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}
     job, connection = {"profiler": profiler, "compile": False}, Mock()
     training.record_profile(SimpleNamespace(folder=tmp_path), job, Single(1), trainer, loader, connection)
-    *failed, traced = (call.args[0] for call in connection.send.call_args_list)
+    traced, *failed = (call.args[0] for call in connection.send.call_args_list)
     problem = Problem("no memory by kind: the step failed", where=Place(file="worker.log"))
     assert failed == ([] if is_peer_error else [TraceFailed(problem)])
     assert traced.opened_ns < traced.closed_ns
