@@ -11,11 +11,13 @@ SWEEP  := batch=8,16,32
 BENCHES := $(filter-out benchmarks/accuracy/gpu_%,$(wildcard $(addprefix benchmarks/,accuracy/*.py cost/*.py decisions/*.py)))
 BENCH_PATH := src:tests:benchmarks
 
-# One process more than cores, as tests wait for their commands a third of the time (tests/conftest.py counts them).
-# At most four: with more, tests that measure known times wait for the processor.
+# One process per core, at most four: with more, tests that measure known times wait for the processor.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 # Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
-PARALLEL := -n auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+# The system tests wait for their commands a third of the time, so that three processes use two cores fully.
+BY_FILE  := --dist loadscope --no-loadscope-reorder
+PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
+WAITING  := -n 3 $(BY_FILE)
 # Without this variable, pytest caches the assertions that it rewrites. Rewriting takes seconds per process.
 PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 # Exit status of pytest if ARGS select none of the tests.
@@ -80,7 +82,7 @@ test: setup $(call extra,dev) ## run the tests
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTEST) -m 'system and not alone' --durations=30 $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTEST) -m 'system and not alone' --durations=30 $(WAITING) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTEST) -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 # Further libraries of hosts are in a folder of their own; hosts whose library cannot be installed are skipped.

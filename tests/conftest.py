@@ -30,7 +30,6 @@ from epochmeter.config import job, request, resolvers
 from epochmeter.config.request import RunRequest
 from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import Terminal
-from epochmeter.machine.cores import usable_cores
 from epochmeter.shared.atomic_files import lock_folder
 from epochmeter.sweep.compose import SweepLoader
 
@@ -57,12 +56,6 @@ SELECTED_FILES = {
     "system and alone": re.compile(r"mark\.alone"),
 }
 """Texts of the files with tests for the expressions of `make test` and `make test-system`."""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores for `-n auto`, as tests wait a third of the time: for commands and known times."""
-    return usable_cores() + 1
 
 
 def pytest_configure() -> None:

@@ -73,15 +73,16 @@ def write_recording(path: Path, root: Path, files: Mapping[str, object] | None =
     return path
 
 
-def players():
-    """The command lines of all processes that play a recording."""
-    lines = []
+def players(folder):
+    """The processes that play a recording for a command with this folder for temporary files (`temporary`)."""
+    found = []
     for process in psutil.process_iter():
         try:
-            lines += [process.pid] if PLAYER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE else []
+            is_player = PLAYER in process.cmdline() and process.environ().get("TMPDIR") == str(folder)
+            found += [process.pid] if is_player and process.status() != psutil.STATUS_ZOMBIE else []
         except psutil.Error:
             continue
-    return lines
+    return found
 
 
 def temporary(folder):
@@ -89,7 +90,6 @@ def temporary(folder):
 
 
 def test_run_measures_the_recorded_board_changes_no_setting_and_is_a_rehearsal(project, thor, tmp_path):
-    before = players()
     overrides = {"machine.root": thor, "device": "auto", "epochs": 1, "batch": 4000, "meter.idle_s": 0.3}
     overrides["power_limit"] = "15"
     done = project.run("train", *project.stubbed(**overrides), check=True, **temporary(tmp_path))
@@ -104,7 +104,7 @@ def test_run_measures_the_recorded_board_changes_no_setting_and_is_a_rehearsal(p
     host = json.loads((record.folder / "host.json").read_text())
     assert host["board"]["model"] == "NVIDIA Jetson AGX Thor Developer Kit"
     assert list(tmp_path.glob("epochmeter-run-*")) == [], "the unpacked files are removed"
-    assert set(players()) <= set(before)
+    assert players(tmp_path) == []
     report = project.run("report", "tracking=none", check=True)
     assert "rehearsal" in report.stdout.lower(), "there is no other run"
 
@@ -164,14 +164,13 @@ def test_other_archives_are_refused_with_a_hint(project, thor, tmp_path, content
 
 
 def test_killed_controller_leaves_no_player_and_the_next_one_removes_its_files(project, thor, tmp_path):
-    before = players()
     overrides = {"machine.root": thor, "device": "auto"}
     process = project.start("train", *project.long_stubbed(**overrides), **temporary(tmp_path))
     project.until_in_training()
-    assert set(players()) > set(before)
+    assert players(tmp_path) != []
     process.send_signal(signal.SIGKILL)
     process.wait()
-    project.until(lambda: set(players()) <= set(before))
+    project.until(lambda: players(tmp_path) == [])
     assert len(list(tmp_path.glob("epochmeter-run-*/root"))) == 1
     project.run("doctor", f"machine.root={thor}", "device=auto", "meter=none", check=True, **temporary(tmp_path))
     assert list(tmp_path.glob("epochmeter-run-*")) == []
