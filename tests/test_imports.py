@@ -24,8 +24,8 @@ LARGE = {
 ADDED = 60  # modules that a library of another version may import in addition
 NEEDED = {"numpy", "rich"}  # by the meter, and by the first messages
 LATER = {
-    *("epochmeter.run.record_end", "epochmeter.run.recording", "epochmeter.run.script_loop", "epochmeter.run.recovery"),
-    *("epochmeter.segmentation", "epochmeter.trace", "epochmeter.cluster", "epochmeter.console.tables"),
+    *("epochmeter.run.record_end", "epochmeter.run.following", "epochmeter.run.script_loop", "epochmeter.run.recovery"),
+    *("epochmeter.segmentation.script", "epochmeter.trace", "epochmeter.cluster", "epochmeter.console.tables"),
     *("epochmeter.results.next_step_rules", "multiprocessing.managers", "rich.progress", "rich.table"),
 }
 """Modules and packages that a run uses only when its process has started."""

@@ -1,7 +1,9 @@
 """How a run ends, whatever ends it."""
 
+import os
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,14 +16,14 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.console import console, run_end
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import experiment, launch
-from epochmeter.run.experiment import claimed_devices, prepared_device, run, start_training
+from epochmeter.run.experiment import claimed_devices, prepared_device, run, run_first_node, start_training
 from epochmeter.run.finish import finalizing
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
 from epochmeter.run.record_end import resume_hint
 from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import worker_error
-from epochmeter.shared.problem import Place, Problem
+from epochmeter.shared.problem import Place, Problem, ProblemError
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
@@ -174,6 +176,31 @@ def test_missing_energy_is_announced_before_training(order, terminal, meter, is_
     with prepared_device(plan, RunResult(0, []), terminal):
         printed = " ".join(terminal.console.file.getvalue().split())
     assert ("Energy will not be measured: No RAPL energy counter" in printed) == is_announced
+
+
+@pytest.mark.parametrize("is_attached", [False, True])
+def test_process_that_runs_already_is_the_runs_own_from_the_first_reading_on(order, terminal, monkeypatch, is_attached):
+    plan = resolve_plan(order("dataset=tensors", "device=cpu", "meter=none"))
+    plan.open_record()
+    if is_attached:
+        monkeypatch.setenv(experiment.ATTACHED, "3")
+    else:
+        plan.job = replace(plan.job, measure=replace(plan.job.measure, pid=os.getpid()))
+    with prepared_device(plan, RunResult(0, []), terminal) as (_, instruments):
+        own = [part.own_pids for part in (instruments.gpu_monitor, instruments.cpu_load, instruments.memory)]
+    process = os.getppid() if is_attached else os.getpid()
+    assert all(process in pids for pids in own)
+
+
+def test_what_is_refused_is_refused_before_a_process_starts(order, terminal, monkeypatch):
+    plan, result, start = resolve_plan(order("dataset=tensors", "meter=none")), RunResult(0, []), Mock()
+    plan.open_record()
+    refusal = Problem("power_limit=auto: energy is not measured", code="job")
+    monkeypatch.setattr(experiment, "Recording", Mock(side_effect=ProblemError(refusal)))
+    monkeypatch.setattr(experiment, "started_process", start)
+    run_first_node(plan, result, terminal)
+    assert result.failure == refusal
+    start.assert_not_called()
 
 
 def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):

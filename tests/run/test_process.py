@@ -70,7 +70,6 @@ def follow(tmp_path):
         follow_process(plan, instruments, recording, Mock(), result, Mock())
         recording.process_ended()
         plan.run.moments |= {"ended_ns": time.monotonic_ns(), "recorded_ns": time.monotonic_ns()}
-        assert load.own_pids == {pid}
         return plan, result.notes
 
     return act
@@ -87,7 +86,7 @@ def test_windows_follow_each_other_until_the_process_ends(follow, sleeper, monke
     assert windows[0]["metrics"]["process/cpu_utilization"] == 0.5
     assert windows[0]["metrics"]["process/other_cpu_fraction"] == 0.25
     gaps_s = [(after["opened_ns"] - before["closed_ns"]) / S for before, after in pairwise(windows)]
-    assert min(gaps_s) < 0.2, "a pause of this process may be in one of them"
+    assert max(gaps_s) < 0.3, "no window is missing between them"
 
 
 def test_energy_of_all_stages_is_that_of_the_meter_and_rows_add_up(follow, sleeper, monkeypatch):

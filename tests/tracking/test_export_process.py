@@ -31,7 +31,7 @@ def test_tracker_exports_a_run_as_it_grows_whether_or_not_it_prints_or_its_end_h
 ):
     record = make_record(epochs=2, state=None)
     tracker = make_tracker(record, name="none", also=named(exporter))
-    tracker.start()
+    tracker.open()
     tracker.flush()
     wait_until(lambda: len(recorded()) == 5)
     assert [call[0] for call in recorded()] == ["open", *4 * ["log"]]
@@ -71,7 +71,7 @@ def test_failing_exporter_is_one_reason_without_the_key(make_record, exporter, p
 
 def test_hanging_exporter_ends_in_time_with_all_its_processes(make_record, recorded):
     tracker = make_tracker(make_record(), name="none", also=named(recording.Hanging))
-    tracker.start()
+    tracker.open()
     wait_until(recorded)
     ((_, child),) = recorded()
     begun_s = time.monotonic()
@@ -85,7 +85,7 @@ def test_hanging_exporter_ends_in_time_with_all_its_processes(make_record, recor
 def test_exporter_that_hangs_takes_no_time_from_one_that_has_ended(make_record, recorded):
     exporters = [named(recording.Hanging), named(recording.Recording)]
     tracker = make_tracker(make_record(), name="none", also=exporters)
-    tracker.start()
+    tracker.open()
     ended = tracker._exports[1]
     ended.end()
     wait_until(lambda: has_exited(ended.pids[0]))

@@ -75,7 +75,7 @@ def test_curves_grow_during_the_run_and_end_with_what_a_resumed_run_keeps(make_r
 def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch, is_set):
     record = make_record()
     tracker = make_tracker(record, name="none", tensorboard=is_set)
-    tracker.start()
+    tracker.open()
     tracker.flush()
     assert tracker.close() is None
     assert len(event_files(record)) == is_set
@@ -89,7 +89,7 @@ def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     tracker = make_tracker(make_record(), tensorboard=True, name="mlflow")
-    tracker.start()
+    tracker.open()
     for _ in range(2):
         tracker.flush(60)
     assert isinstance(tracker.close(60), Published)

@@ -43,6 +43,7 @@ from epochmeter.run.interpreters import check_interpreter, find_interpreter
 from epochmeter.run.job_status import NOT_SENT, JobStatus, reported_status
 from epochmeter.run.moments import command_ns
 from epochmeter.run.plan import Plan, command_line, open_restore_journal
+from epochmeter.run.recording import Recording
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import RunningScript, running_script
 from epochmeter.run.trace_analysis import TraceAnalysis
@@ -156,13 +157,20 @@ def run_first_node(plan: Plan, result: RunResult, terminal: Terminal, status: Jo
         result.notes += tracker.wait_for_previous(terminal.info)
         with prepared_device(plan, result, terminal) as (settings, instruments):
             terminal.stage("Starting the training process" if plan.job.measure.pid is None else "Reading the process")
-            if ATTACHED in os.environ:
-                instruments.own_processes([os.getppid()])
+            recording = Recording(plan, instruments, settings, terminal, status)
+            tracker.open()
+            instruments.cpu_load.background_pids.update(tracker.export_pids)
+            if not plan.job.measure.command:
+                tracker.start()  # ranks connect when they have imported torch
             before = instruments.read_start()
             with started_process(plan, result) as process:
+                if plan.node.nodes == 1 and ATTACHED not in os.environ:
+                    recording.start(before)
+                if plan.job.measure.command:
+                    tracker.start()  # now, as importing MLflow would delay the start of a script
                 from epochmeter.run import following  # while the process imports torch
 
-                recording = following.begin_recording(plan, instruments, settings, tracker, terminal, status, before)
+                following.import_end()
                 following.follow(process, plan, instruments, recording, tracker, analysis, before, result, terminal)
             recording.process_ended()
             following.measure_after(process, plan, instruments, result, terminal)
@@ -215,6 +223,7 @@ def prepared_device(
         AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
         open_instruments(plan, terminal) as instruments,
     ):
+        instruments.own_processes(processes_before(plan))
         plan.record_settings(settings.applied)
         for key, setting in (plan.run.applied or {}).items():
             terminal.info_once(f"{key} set to {setting} (restored after the run)")
@@ -230,6 +239,13 @@ def prepared_device(
         if job.measure.pid is None:
             check_idle(plan, instruments, since_ns, result, terminal)
         yield settings, instruments._replace(idle=idle)
+
+
+def processes_before(plan: Plan) -> list[int]:
+    """Return the process of a run that runs already: a given one, or a script with a `Meter`; else an empty list."""
+    if plan.job.measure.pid is not None:
+        return [plan.job.measure.pid]
+    return [os.getppid()] if ATTACHED in os.environ else []
 
 
 def start_training(plan: Plan) -> AbstractContextManager[WorkerProcess]:

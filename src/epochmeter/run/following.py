@@ -5,13 +5,11 @@ import threading
 
 from epochmeter.config.script import ATTACHED
 from epochmeter.console.console import Terminal
-from epochmeter.power.knobs.applied_settings import AppliedSettings
 from epochmeter.power.window_energy import Reading
 from epochmeter.results.intervals import load_quantiles
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.instruments import WindowInstruments, idle_record, measure_idle_power, write_powers
-from epochmeter.run.job_status import JobStatus
 from epochmeter.run.node_windows import open_nodes
 from epochmeter.run.plan import Plan
 from epochmeter.run.process import follow_process
@@ -25,22 +23,16 @@ from epochmeter.run.worker_process import WorkerProcess
 from epochmeter.tracking.publisher import Tracker
 
 
-def begin_recording(
-    plan: Plan, instruments: WindowInstruments, settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
-    status: JobStatus, before: Reading,
-) -> Recording:  # fmt: skip
-    """Begin to record and to publish a run whose process has started after a reading of the meter."""
-    threading.Thread(target=_import_end, name="imports", daemon=True).start()
-    recording = Recording(plan, instruments, settings, terminal, status)
-    if plan.node.nodes == 1 and ATTACHED not in os.environ:
-        recording.start(before)
-    tracker.start()
-    instruments.cpu_load.background_pids.update(tracker.export_pids)
-    return recording
+def import_end() -> None:
+    """Import what the end of a run uses, in a thread, so that nobody waits for it then.
+
+    Not for a script with a `Meter`, which trains already: the thread would delay the readings of its first windows.
+    """
+    if ATTACHED not in os.environ:
+        threading.Thread(target=_import_end, name="imports", daemon=True).start()
 
 
 def _import_end() -> None:
-    """Import what the end of a run uses, so that nobody waits for it then."""
     import epochmeter.console.run_end
     import epochmeter.run.record_end  # noqa: F401 (for the effect)
 

@@ -44,7 +44,6 @@ def follow_process(
     result.notes += [NO_PARTS.format(pid), OTHERS.format(pid)]
     if process.unreadable:
         result.notes.append(UNREADABLE.format(pid, process.user or "this one", ", ".join(process.unreadable)))
-    instruments.own_processes([pid])
     plan.run.training = {"accelerator": "cuda" if plan.on_gpu else "cpu"}
     plan.describe()
     terminal.end_stage()

@@ -102,6 +102,7 @@ def record_unattended(request: RunRequest, folder: Path, result: RunResult, term
         write_json(plan.record.folder / HOST_FILE, {"hostname": plan.run.host})
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
     with finalizing(plan, result, tracker, terminal):
+        tracker.open()
         tracker.start()
         windows = ScriptWindows(folder, plan.job.measure.steps_per_window)
         windows.read(is_final=True)

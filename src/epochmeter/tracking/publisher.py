@@ -174,11 +174,14 @@ class Tracker:
         """The processes of exporters, which are no part of the run."""
         return [pid for export in self._exports for pid in export.pids]
 
-    def start(self) -> None:
-        """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
+    def open(self) -> None:
+        """Create the event file, and start the processes of exporters."""
         self._write_events(Events.open)
         for export in self._exports:
             export.start()
+
+    def start(self) -> None:
+        """Import MLflow, create the run, end runs whose process died, and save the views, while training starts."""
         if self._mlflow:
             self._mlflow.start(self._publish_record)
 
