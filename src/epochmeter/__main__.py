@@ -59,7 +59,7 @@ def start(module: str) -> None:
     unsupported = platforms.unsupported(module, sys.argv[1:])
     if unsupported:
         sys.exit(format_problem(unsupported, "error"))
-    gc.set_threshold(200_000)  # imports create no garbage; searching for it takes a fifth of MLflow's import
+    gc.set_threshold(200_000)  # most of the objects are of imports: see shared/garbage.py
     atexit.register(gc.freeze)  # otherwise Python searches all modules for garbage, for half a second
     signals.Stop().install()
     try:

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from epochmeter.report.runs.load import merge_sweeps, read_sweep
+from epochmeter.report.runs.load import read_sweep, read_sweeps
 from epochmeter.results.reuse import (
     find_completed,
     is_usable,
@@ -139,7 +139,10 @@ def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_on
     ]
     assert (rows[0].experiment, rows[0].added) == ("stalls", ["+note"])
     assert [row.name for row in rows] == ["A/3", "new/2"]
-    both = merge_sweeps([read_sweep(tmp_path / "A"), read_sweep(new)], tmp_path)
+    both = read_sweeps([tmp_path / "A", new], tmp_path)
+    assert [row.name for row in both.runs] == ["A/3", "new/2"]
+    shutil.copytree(tmp_path / "A", tmp_path / "renamed")
+    both = read_sweeps([tmp_path / "A", tmp_path / "renamed", new], tmp_path)
     assert [row.name for row in both.runs] == ["A/3", "new/2"]
     shutil.rmtree(origin.folder)
     gone = read_sweep(new)

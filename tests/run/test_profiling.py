@@ -16,7 +16,8 @@ from stub import executable
 
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
-from epochmeter.run.profiling import TraceAnalysis, finish_trace, nsight_command, profile_steps, traced_power
+from epochmeter.run.profiling import finish_trace, nsight_command, profile_steps, traced_power
+from epochmeter.run.trace_analysis import TraceAnalysis
 from epochmeter.run.worker_process import worker_error
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed

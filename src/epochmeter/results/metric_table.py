@@ -497,10 +497,12 @@ TABLE = (
            title="saving"),
     Metric("run/between_s", "s", "other time between windows; that in which only some of several ranks are in one",
            title="between epochs"),
-    Metric("run/finish_s", "s", "from the last window until the process has ended, with the traced steps",
-           title="end of the process"),
-    Metric("run/analyze_s", "s", "from then on until the record is complete: idle power, analysis of the trace",
-           title="analysis"),
+    Metric("run/finish_s", "s",
+           "from the last window until the process has ended, with the traced steps; without measured energy, also the "
+           "analysis of the trace as far as it runs meanwhile", title="end of the process"),
+    Metric("run/analyze_s", "s",
+           "from then on until the record is complete: idle power, analysis of the trace (without measured energy, the "
+           "rest of it)", title="analysis"),
     Metric("run/lost_s", "s",
            "time of earlier attempts of a resumed run after the windows that were kept: what was trained again, until "
            "the attempt ended", title="lost before resuming", better="lower"),

@@ -58,7 +58,7 @@ class Plan:
     validation: Validation | None = None  # of this machine
     script_node: ScriptNode = field(default_factory=ScriptNode)  # this node of a script, whose `node` is a single one
     is_durable: bool = False  # whether job.json and host.json are on disk, as what replaces them has to be then
-    identified: str | None = None  # the dataset's checksum of which the run's identity is, since the last description
+    identity_digest: str | None = None  # checksum of the dataset with which `describe` last computed run.identity
 
     @property
     def gpus(self) -> list[str]:
@@ -119,8 +119,8 @@ class Plan:
                 is nothing yet that could be lost.
         """
         digest = self.run.dataset["digest"] if self.run.dataset else None
-        if digest != self.identified:
-            self.run.identity, self.identified = identity_of(self, digest), digest
+        if digest != self.identity_digest:
+            self.run.identity, self.identity_digest = identity_of(self, digest), digest
         if durably and not self.is_durable and (host_file := self.record.folder / HOST_FILE).exists():
             with append_to(host_file):
                 self.is_durable = True

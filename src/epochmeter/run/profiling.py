@@ -1,4 +1,4 @@
-"""Profiles of a run, after all measurements: the profiler's trace with its power, and training under NVIDIA Nsight."""
+"""Profiles of a run: the profiler's trace with its power, and, after all measurements, training under NVIDIA Nsight."""
 
 import os
 import shutil

@@ -220,7 +220,7 @@ class Pass:
     loops: list[Interval] = field(default_factory=list)
     work: list[tuple[int, Interval]] = field(default_factory=list)
     spans: Spans = field(default_factory=Spans)
-    before_next: "BeforeNext | None" = None
+    before_next: BeforeNext | None = None
     optimizers: set[int] = field(default_factory=set)
     trains_itself: bool = False
     opened_ns: int = 0

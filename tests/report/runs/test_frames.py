@@ -1,6 +1,8 @@
 """Runs as data: the example of the documentation, and frames of incomplete records."""
 
+import copy
 import json
+import operator
 import re
 import shutil
 import sys
@@ -13,7 +15,7 @@ import pytest
 from sweeps import trained, write
 
 import epochmeter
-from epochmeter.report.runs import frames
+from epochmeter.report.runs import frames, load
 from epochmeter.report.runs.frames import Runs
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
@@ -185,9 +187,9 @@ def many(tmp_path, monkeypatch):
         write(tmp_path / "sweep", trained(number, 100.0, batch=number + 1))
     (tmp_path / "sweep/1/job.json").write_text("{")
     read = []
-    load_run = frames.load_run
+    load_run = load.load_run
     monkeypatch.setattr(frames, "KEPT_RUNS", 1)
-    monkeypatch.setattr(frames, "load_run", lambda folder: read.append(int(folder.name)) or load_run(folder))
+    monkeypatch.setattr(load, "load_run", lambda folder: read.append(int(folder.name)) or load_run(folder))
     return epochmeter.load_runs(tmp_path / "sweep"), read
 
 
@@ -231,10 +233,73 @@ def test_many_runs_are_as_a_list(many, is_known):
         else:
             with pytest.raises(IndexError):
                 runs[place]
+    with pytest.raises(ValueError, match="step cannot be zero"):
+        runs[0:3:0]
     assert [run.number for run in reversed(runs)] == numbers[::-1]
     assert [run.number for run in sorted(runs, key=lambda run: -run.number)] == numbers[::-1]
     runs.sort(key=lambda run: -run.number)
     assert ([run.number for run in runs[:2]], len(runs), runs[-1].number) == ([5, 4], 5, 0), "kept"
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (lambda runs: runs.copy(), [0, 2, 3, 4, 5]),
+        (copy.copy, [0, 2, 3, 4, 5]),
+        (lambda runs: runs + runs[:2], [0, 2, 3, 4, 5, 0, 2]),
+        (lambda runs: runs + [*runs][:1], [0, 2, 3, 4, 5, 0]),
+        (lambda runs: operator.add([], runs), [0, 2, 3, 4, 5]),
+        (lambda runs: runs[:1] + runs, [0, 0, 2, 3, 4, 5]),
+        (lambda runs: runs * 2, [0, 2, 3, 4, 5, 0, 2, 3, 4, 5]),
+        (lambda runs: 2 * runs, [0, 2, 3, 4, 5, 0, 2, 3, 4, 5]),
+    ],
+)
+def test_operations_that_make_a_list_of_many_runs_keep_its_runs(many, operation, expected):
+    runs, _ = many
+    made = operation(runs)
+    assert ([run.number for run in made], type(made)) == (expected, Runs)
+    made.clear()
+    assert len(runs) == 5, "it is a list of its own"
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (lambda runs: runs[0].number, 2),
+        (lambda runs: runs[-1].number, 4),
+        (lambda runs: [run.number for run in runs[3:]], [4]),
+        (lambda runs: [run.number for run in runs[:2]], [2]),
+        (lambda runs: [run.number for run in runs[-2:]], [3, 4]),
+        (lambda runs: [run.number for run in runs], [2, 3, 4]),
+    ],
+)
+def test_runs_that_were_damaged_or_deleted_since_they_were_counted_are_left_out(many, operation, expected, tmp_path):
+    runs, _ = many
+    assert len(runs) == 5
+    (tmp_path / "sweep/0/job.json").write_text("{")
+    shutil.rmtree(tmp_path / "sweep/5")
+    found = operation(runs)
+    assert ([*found] if isinstance(found, Runs) else found) == expected
+    with pytest.raises(IndexError):
+        runs[4]
+    assert [run.number for run in runs] == [2, 3, 4]
+    assert (len(runs), {*runs.unreadable}) == (3, {"0", "1", "5"})
+
+
+@pytest.mark.parametrize("kept", [1, 1000])
+def test_numbers_in_several_sweeps_are_the_same_if_a_reused_run_is_damaged(tmp_path, monkeypatch, kept):
+    for sweep, numbers in (("A", (0, 1)), ("B", (1, 2))):
+        for number in numbers:
+            write(tmp_path / sweep, trained(number, 100.0))
+    for number in (0, 1):
+        (tmp_path / f"B/{3 * number}").mkdir()
+        write_reference(tmp_path / f"B/{3 * number}", Record(tmp_path / f"A/{1 - number}"), [])
+    (tmp_path / "A/1/job.json").write_text("{")
+    monkeypatch.setattr(frames, "KEPT_RUNS", kept)
+    runs = epochmeter.load_runs([tmp_path / "A", tmp_path / "B"])
+    assert [(run.number, run.name) for run in runs] == [(0, "A/0"), (3, "B/1"), (4, "B/2")]
+    assert {*runs.unreadable} == {"A/1", "B/0"}
+    assert "reuses A/1, which is gone" in runs.unreadable["B/0"]
 
 
 def test_a_run_of_several_sweeps_has_a_number_that_is_known_without_reading_the_others(many, tmp_path):

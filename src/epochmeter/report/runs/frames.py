@@ -3,17 +3,16 @@
 import io
 import json
 import warnings
+from bisect import bisect_left
 from collections import UserList
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice, repeat
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.config.printable import printable
-from epochmeter.report.runs.load import find_sweeps, load_run, load_sweep, measured_folders
+from epochmeter.report.runs.load import find_sweeps, measured_folders, read_run, read_sweeps
 from epochmeter.report.runs.published import load_published
 from epochmeter.report.runs.run import Run
 from epochmeter.results.bottleneck import recorded_verdict
@@ -135,14 +134,16 @@ class ManyRuns(Runs):
 
     Loops, tables, `runs[3]`, `runs[-1]` and `runs[:10]` read what they need. `len(runs)` reads each run that was not
     read before. None of them keeps a run. All other operations of a list read all runs, once, and keep them.
+
+    A run whose record is found damaged is noted in `unreadable`, and is none of the runs from then on.
     """
 
     def __init__(self, folders: Sequence[Path], *, is_merged: bool) -> None:
         """Take the folders of runs of one or of several sweeps, as which they are numbered."""
         self._folders, self._is_merged = folders, is_merged
         self.unreadable: dict[str, str] = {}  # of the runs that were read so far
-        self._readable: list[int] = []  # places of the folders with readable records, among the first `_looked`
-        self._looked = 0
+        self._places = [*range(len(folders))]  # places of the folders whose records are not known to be damaged
+        self._known = 0  # how many of the first `_places` are known to be readable
 
     def __repr__(self) -> str:
         return f"<Runs: {len(self._folders)} folders>"
@@ -150,14 +151,13 @@ class ManyRuns(Runs):
     @cached_property
     def data(self) -> list[Run]:  # type: ignore[override]  # an attribute of UserList
         """All runs, once an operation has needed them."""
-        return [run for run in self._from(0)]  # noqa: C416 a list of an iterable would ask for its length
+        return [*self._read_each(self._places[:])]
 
     def __iter__(self) -> Iterator[Run]:
-        return self._from(0) if self._is_lazy else iter(self.data)
+        return self._read_each(self._places[:]) if self._is_lazy else iter(self.data)
 
     def __reversed__(self) -> Iterator[Run]:
-        places = range(len(self._folders))[::-1]
-        return (run for run in map(self._read, places) if run) if self._is_lazy else reversed(self.data)
+        return self._read_each(self._places[::-1]) if self._is_lazy else reversed(self.data)
 
     def __bool__(self) -> bool:
         return any(True for _ in self)
@@ -165,64 +165,83 @@ class ManyRuns(Runs):
     def __len__(self) -> int:
         if not self._is_lazy:
             return len(self.data)
-        for _ in self._from(self._looked):
+        for _ in self._read_each(self._places[self._known :]):
             pass
-        return len(self._readable)
+        return len(self._places)
 
     def __getitem__(self, place: Any) -> Any:
-        if not self._is_lazy:
-            return Runs(self.data[place]) if isinstance(place, slice) else self.data[place]
         if isinstance(place, slice):
-            return Runs(self._slice(place))
-        place, known = index(place), len(self._readable)
-        if place < 0 and self._looked < len(self._folders):
-            run = next(islice(reversed(self), -1 - place, None), None)
-        elif -known <= place < known:
-            return self._load(self._readable[place])
-        else:
-            run = next(islice(self._from(self._looked), place - known, None), None) if place >= 0 else None
+            return Runs(self._slice(place) if self._is_lazy else self.data[place])
+        if not self._is_lazy:
+            return self.data[place]
+        run = self._run_at(index(place))
         if run is None:
             raise IndexError(f"there is no run {place}")
         return run
+
+    # The following operations return `Runs`. Those of UserList would call this class with a list, and have its type.
+
+    def copy(self) -> Any:
+        """Return all runs as `Runs`."""
+        return Runs(self.data)
+
+    def __copy__(self) -> Any:
+        return Runs(self.data, self.unreadable)
+
+    def __add__(self, other: Iterable[Run]) -> Any:
+        return self.copy() + other
+
+    def __radd__(self, other: Iterable[Run]) -> Any:
+        return other + self.copy()
+
+    def __mul__(self, count: int) -> Any:
+        return self.copy() * count
+
+    __rmul__ = __mul__
 
     @property
     def _is_lazy(self) -> bool:
         return "data" not in vars(self)
 
-    def _slice(self, places: slice) -> list[Run]:
+    def _run_at(self, position: int) -> Run | None:
+        """Return the run at a position, also from the end, as of a list; None if there is none."""
+        if position < 0 and self._known < len(self._places):
+            return next(islice(reversed(self), -1 - position, None), None)
+        while -len(self._places) <= position < len(self._places):
+            first = min(position, self._known)  # those before it first: a damaged one has no position
+            run = self._read(self._places[first])
+            if run and first == position:
+                return run
+        return None
+
+    def _slice(self, bounds: slice) -> list[Run]:
         """Return some runs, if possible without reading others."""
-        start, stop, step = places.start or 0, places.stop, places.step or 1
+        [][bounds]  # raises what a list raises
+        start, stop, step = bounds.start or 0, bounds.stop, bounds.step or 1
         if start < 0 and stop is None and step == 1:
             return [*islice(reversed(self), -start)][::-1]
         if stop is None or min(start, stop, step) < 0:
             len(self)  # looks at all
-        elif self._looked < len(self._folders) and len(self._readable) < stop:
-            return [*islice(self._from(0), start, stop, step)]
-        return [self._load(place) for place in self._readable[places]]
+        elif self._known < min(stop, len(self._places)):
+            return [*islice(iter(self), start, stop, step)]
+        return [*self._read_each(self._places[bounds])]
 
-    def _from(self, first: int) -> Iterator[Run]:
-        """Yield the readable runs from a folder on."""
-        for place in range(first, len(self._folders)):
-            run = self._read(place)
-            if place == self._looked:
-                self._looked += 1
-                self._readable += [place] if run else []
-            if run:
-                yield run
+    def _read_each(self, places: Iterable[int]) -> Iterator[Run]:
+        """Yield the runs at some places, without damaged ones."""
+        return filter(None, map(self._read, places))
 
     def _read(self, place: int) -> Run | None:
         """Return the run in a folder; None if its record is damaged, which is noted."""
-        try:
-            return self._load(place)
-        except READ_ERRORS as error:
-            folder = self._folders[place]
-            name = f"{folder.parent.name}/{folder.name}" if self._is_merged else folder.name
-            self.unreadable[printable(name)] = printable(error_text(error))
-            return None
-
-    def _load(self, place: int) -> Run:
-        run = load_run(self._folders[place])
-        return replace(run, number=place) if self._is_merged else run
+        run = read_run(self._folders[place], place if self._is_merged else None, self.unreadable)
+        at = bisect_left(self._places, place)
+        if self._places[at : at + 1] != [place]:  # found damaged since the loop over it began
+            return run
+        if run:
+            self._known += at == self._known
+        else:
+            del self._places[at]
+            self._known -= at < self._known
+        return run
 
 
 def load_runs(
@@ -253,7 +272,7 @@ def load_runs(
         folders = measured_folders(sweeps)
         if len(folders) > KEPT_RUNS:
             return ManyRuns(folders, is_merged=len(sweeps) > 1)
-        sweep = load_sweep(sources, Path("multirun"))
+        sweep = read_sweeps(sweeps, Path("multirun"))
     else:
         sweep = load_published([str(name) for name in sources], Path("multirun"), experiment, uri)
     return Runs(sweep.runs, sweep.unreadable)

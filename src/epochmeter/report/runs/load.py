@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 
 from epochmeter.config.printable import printable
@@ -20,7 +19,7 @@ def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
     Args:
         sweeps: Names in `multirun`, folders, or patterns of either; without any, the newest sweep.
     """
-    return merge_sweeps([read_sweep(folder) for folder in find_sweeps(sweeps, multirun)], multirun)
+    return read_sweeps(find_sweeps(sweeps, multirun), multirun)
 
 
 def find_sweeps(sweeps: Iterable[str | Path], multirun: Path) -> list[Path]:
@@ -37,25 +36,53 @@ def measured_folders(sweeps: Sequence[Path]) -> list[Path]:
     paths = [path for sweep in sweeps for path in run_folders(sweep)]
     if len(sweeps) == 1:
         return paths
-    references = map(read_reference, paths)
-    named = [
-        (reference["run"] if reference else f"{path.parent.name}/{path.name}", path, reference is None)
-        for path, reference in zip(paths, references, strict=True)
-    ]
-    owners = {name: path for name, path, _ in named}  # of several references to a run, the last one counts
-    owners |= {name: path for name, path, is_own in named if is_own}
-    return [path for name, path, _ in named if owners[name] is path]
+    names = {path: _measured_name(path) for path in paths}
+    owners = {name: path for path, name in names.items()}  # of several references to a run, the last one counts
+    owners |= {name: path for path, name in names.items() if name == _own_name(path)}
+    return [path for path in paths if owners[names[path]] is path]
+
+
+def _measured_name(folder: Path) -> str:
+    """Return the name of the run that a folder has or reuses; its own name if that run is gone."""
+    reference = read_reference(folder)
+    return reference["run"] if reference and referenced_record(folder) else _own_name(folder)
+
+
+def _own_name(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
 
 
 def read_sweep(folder: Path) -> Sweep:
     """Read the runs in a sweep's folder, or the single run that the folder is."""
-    runs, unreadable = [], {}
-    for path in run_folders(folder):
-        try:
-            runs.append(load_run(path))
-        except READ_ERRORS as error:
-            unreadable[path.name] = printable(error_text(error))
-    return Sweep(folder, runs, unreadable)
+    return read_sweeps([folder], folder)
+
+
+def read_sweeps(sweeps: Sequence[Path], common: Path) -> Sweep:
+    """Read the runs of a sweep; those of several as one in their common folder, with consecutive numbers, each once."""
+    is_merged, unreadable = len(sweeps) > 1, dict[str, str]()
+    numbered = ((folder, number if is_merged else None) for number, folder in enumerate(measured_folders(sweeps)))
+    runs = [run for folder, number in numbered if (run := read_run(folder, number, unreadable))]
+    if not is_merged:
+        return Sweep(sweeps[0], runs, unreadable)
+    # A run may be there twice: in a sweep and in a renamed copy of it.
+    owners = {run.name: run for run in sorted(runs, key=lambda run: not run.reused)}
+    return Sweep(common, [run for run in runs if owners[run.name] is run], unreadable)
+
+
+def read_run(folder: Path, number: int | None, unreadable: dict[str, str]) -> Run | None:
+    """Return the run in a folder; None if its record is damaged, which is added to `unreadable`.
+
+    Args:
+        number: Its place in `measured_folders` of several sweeps, so that it is known without reading the others; None:
+            its own number.
+    """
+    try:
+        run = load_run(folder)
+    except READ_ERRORS as error:
+        name = folder.name if number is None else _own_name(folder)
+        unreadable[printable(name)] = printable(error_text(error))
+        return None
+    return run if number is None else replace(run, number=number)
 
 
 def load_run(folder: Path) -> Run:
@@ -70,24 +97,3 @@ def load_run(folder: Path) -> Run:
     return replace(
         run_of(RunFolder(record.folder)), **of_reference, number=int(folder.name), sweep=sweep, reused=reference["run"]
     )
-
-
-def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
-    """Return several sweeps as one in their common folder, with consecutive numbers and each measured run once.
-
-    A damaged record has a number as well, so that the numbers of the others can be known without reading it.
-    """
-    if len(sweeps) == 1:
-        return sweeps[0]
-    runs = [run for sweep in sweeps for run in sweep.runs]
-    owners = {run.name: run for run in sorted(runs, key=lambda run: not run.reused)}
-    places = [run for sweep in sweeps for run in _in_order(sweep) if run is None or owners[run.name] is run]
-    failures = ((f"{sweep.folder.name}/{name}", why) for sweep in sweeps for name, why in sweep.unreadable.items())
-    unreadable = {printable(name): why for name, why in failures}
-    return Sweep(folder, [replace(run, number=place) for place, run in enumerate(places) if run], unreadable)
-
-
-def _in_order(sweep: Sweep) -> list[Run | None]:
-    """Return the runs of a sweep by number, with None for each damaged record."""
-    damaged = [(int(name) if name.isdecimal() else 0, None) for name in sweep.unreadable]
-    return [run for _, run in sorted([*((run.number, run) for run in sweep.runs), *damaged], key=itemgetter(0))]
