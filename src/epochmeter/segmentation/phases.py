@@ -123,7 +123,7 @@ def phases_of(
         is_compiled: Whether the script uses `torch.compile`.
     """
     few = Phases({}, () if steps.timed.all() else (FEW_TIMED.format(percent(MAX_HALF_WIDTH)),))
-    if not len(spans.codes):
+    if not len(spans.codes) or not steps.timed.any():
         return few
     excluded = np.array(sorted(loops), dtype=np.int64).reshape(-1, 2)
     segments = disjoint(spans)
