@@ -34,7 +34,7 @@ HOSTS = [
     *each("stream", "finite", "endless"),
     *each("without_loader", "list", "random", keys=("measure.steps_per_window=20",)),
     *each("two_loaders", "even", "uneven", "next"),
-    *each("tasks", "continual", "meta"),
+    Host("tasks"),
     *each("growing", "32,48,64", "64,48,32"),
     *each("own_loader", "other", "subclass", "patched", "patched_late", "next", "replaced", "iterator"),
     # Training steps

@@ -516,6 +516,19 @@ def test_some_batches_of_an_iterator_that_the_script_holds_are_an_evaluation_aft
     assert script.windows == found
 
 
+def test_batches_that_are_only_read_after_an_evaluation_with_their_iterator_are_none(script, loader):
+    held = script.batches(DataLoader(DATA))
+    for epoch in range(2):
+        script.train(loader)
+        with torch.no_grad():
+            for _ in range(3):
+                inputs, _ = next(held)
+                if epoch == 0:
+                    script.model(inputs)
+    script.train(loader)
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 3), ("epoch", 1, 8), ("epoch", 2, 8)]
+
+
 @pytest.mark.parametrize(("tasks", "is_compiled"), [(1, False), (3, False), (3, True)])
 def test_loader_of_tasks_is_no_evaluation_if_a_loop_trains_on_each(script, loader, monkeypatch, tasks, is_compiled):
     """As in continual learning."""
@@ -527,8 +540,8 @@ def test_loader_of_tasks_is_no_evaluation_if_a_loop_trains_on_each(script, loade
     assert script.windows == [("epoch", number, STEPS) for number in range(2 * tasks)]
 
 
-def test_steps_of_an_outer_model_are_epochs_with_the_loops_that_train_its_copies(script, loader):
-    """As in meta-learning."""
+def test_loops_that_train_copies_are_the_epochs_although_an_outer_model_makes_steps_between_them(script, loader):
+    """As in meta-learning: beside one batch of a held iterator per epoch, with a step on it, the same is seen."""
     for _ in range(2):
         for _ in script.batches(DataLoader(range(3))):
             copied = copy.deepcopy(script.model)
@@ -536,10 +549,24 @@ def test_steps_of_an_outer_model_are_epochs_with_the_loops_that_train_its_copies
             for inputs, _ in script.batches(loader):
                 copied(inputs).sum().backward()
                 optimizer.step()
-            next(iter(script.batches(loader)))
             script.step(torch.ones(1, 4))
-    assert script.windows == [("epoch", 0, 3), ("epoch", 1, 3)]
-    assert script.parts[0]["samples"] == 3
+    assert script.windows == [("epoch", number, STEPS) for number in range(6)]
+
+
+@pytest.mark.parametrize("has_new_model", [False, True])
+def test_step_on_a_batch_of_a_held_iterator_after_each_epoch_leaves_the_epochs(script, loader, has_new_model):
+    """As in architecture search, or to calibrate each model."""
+    held, other = script.batches(DataLoader(DATA)), nn.Linear(4, 2)
+    others = torch.optim.SGD(other.parameters(), lr=0.5)
+    for _ in range(4):
+        if has_new_model:
+            script.model = nn.Linear(4, 2)
+            script.optimizer = torch.optim.SGD(script.model.parameters(), lr=0.5)
+        inputs, _ = next(held)
+        script.train(loader)
+        other(inputs).sum().backward()
+        others.step()
+    assert script.windows == [("epoch", number, STEPS) for number in range(4)]
 
 
 def test_last_step_of_a_loop_after_its_end_does_not_make_it_a_part_of_a_pass_that_the_script_holds(script, loader):

@@ -32,7 +32,7 @@ class PassKinds:
         self._sees_forwards = True  # whether forward passes are seen in passes that train
         self._trained: set[int] = set()  # keys of loaders with an epoch
         self._evaluated: set[int] = set()  # keys of loaders with a complete evaluation
-        self._used: set[int] = set()  # keys of loaders with any evaluation
+        self._partly_evaluated: set[int] = set()  # keys of loaders with an evaluation of some batches
 
     def name(self, ended: Pass) -> tuple[str | None, str]:
         """Return the name of a pass's window and the rule; None and a reason if it is no window."""
@@ -68,14 +68,13 @@ class PassKinds:
             self._sees_forwards = ended.has_forward or ended.hides_forwards
             self._trained.add(key)
         elif name == EVALUATION:
-            self._used.add(key)
-            if is_whole(ended):
-                self._evaluated.add(key)
+            (self._evaluated if is_whole(ended) else self._partly_evaluated).add(key)
 
     def _no_evaluation(self, ended: Pass) -> str:
         """Return why a pass without training is no evaluation; empty if it is one."""
         uses_model = ended.is_explicit or ended.has_forward or ended.hides_forwards
-        uses_model |= ended.is_continued and ended.loader.key in self._used  # its forward passes are not always seen
+        if ended.is_continued and ended.loader.key in self._partly_evaluated:
+            uses_model |= ended.has_untimed  # in these steps, only the first forward pass since `iter` is seen
         if not uses_model and self._sees_forwards:
             return NO_FORWARD
         if not self.epochs:

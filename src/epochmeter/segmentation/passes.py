@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 
 from epochmeter.segmentation.device_times import TimedEvent
 from epochmeter.segmentation.phases import Spans
-from epochmeter.shared.events import BACKWARD, HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, STEP, UNTIMED, Event
+from epochmeter.shared.events import (
+    BACKWARD,
+    FORWARD_ENDED,
+    HAS_GRADIENTS,
+    HIDES_FORWARDS,
+    IS_EXPLICIT,
+    STEP,
+    UNTIMED,
+    Event,
+)
 
 DROP_LIMIT_NS = 10_000_000
 """Longest time between the last step of a loop and the deletion of its iterator, whose time is then a part of it."""
@@ -171,6 +180,7 @@ class Pass:
         has_late_forward: Whether a forward pass was seen after the end.
         is_read_at_once: Whether the script has read all batches before it trained.
         has_forward: Whether a forward pass was seen.
+        has_untimed: Whether there is a step whose forward passes are not timed.
         outer: The pass in whose step it began; it is a part of that one if `is_inner`, else that is not known yet.
         within: The passes that requested a batch in its present step.
         requests: Its requests in the present step of `outer`.
@@ -180,8 +190,6 @@ class Pass:
         work: Garbage collections and saves: kinds of the events, and times.
         spans: Forward passes, backward passes and optimizer steps.
         before_next: What was known of it as another pass began after its last request; None if none did.
-        optimizers: Numbers of the optimizers that have made steps in it.
-        trains_itself: Whether an optimizer has made a step in it after a loop within it, which has not used that one.
         opened_ns: When its window begins.
         closed_ns: When its window ends; 0 before.
         ending: How it ended; None before.
@@ -211,6 +219,7 @@ class Pass:
     has_late_forward: bool = False
     is_read_at_once: bool = False
     has_forward: bool = False
+    has_untimed: bool = False
     outer: "Pass | None" = None
     is_inner: bool = False
     within: list["Pass"] = field(default_factory=list)
@@ -221,8 +230,6 @@ class Pass:
     work: list[tuple[int, Interval]] = field(default_factory=list)
     spans: Spans = field(default_factory=Spans)
     before_next: BeforeNext | None = None
-    optimizers: set[int] = field(default_factory=set)
-    trains_itself: bool = False
     opened_ns: int = 0
     closed_ns: int = 0
     ending: Ending | None = None
@@ -287,6 +294,7 @@ class Pass:
         """Add a batch that has arrived."""
         self.batches.add(timed)
         self.step, self.before_next = Training(), None
+        self.has_untimed |= bool(timed.event.flags & UNTIMED)
         if len(self.batches) > 1:
             self.late.clear()
 
@@ -300,7 +308,6 @@ class Pass:
             training.count(timed.event.kind, timed.device_ns)
         if timed.event.kind == STEP:
             self.training.learning_rate = timed.event.value
-            self.optimizers.add(timed.event.object)
         self.trained_batches += not self.batches.trained_ns[-1]
         self.batches.trained_ns[-1] = self.step.ended_ns
         self.batches.add_training(timed.event.kind)
@@ -311,6 +318,8 @@ class Pass:
         """Add a forward pass, a backward pass or an optimizer step, if the phases of its step are timed."""
         if self.ending is not None or not self.batches or self.batches.is_timed[-1]:
             self.spans.add(timed)
+        is_forward = timed.event.kind == FORWARD_ENDED and bool(self.batches)
+        self.has_forward |= is_forward and self.ending is None and self.before_next is None
 
     def note_within(self, event: Event) -> None:
         """Note a batch of another pass in the present step, after which its phases may not be timed any more."""
@@ -335,7 +344,8 @@ class Pass:
         if self.before_next:
             was_trained = bool(self.batches.trained_ns[-1])
             self.training, self.batches.trained_ns[-1] = self.before_next[:2]
-            if len(self.batches) == 1:  # a forward pass in a later step is not always seen before that of another pass
+            # In a later step that is not timed, a forward pass is not always seen before that of another pass.
+            if len(self.batches) == 1 or not self.has_untimed:
                 self.has_forward = self.before_next.has_forward
             self.trained_batches -= was_trained and not self.batches.trained_ns[-1]
         self.ending = Ending.LEFT if drop is None else Ending.DROPPED

@@ -6,8 +6,7 @@ follows it, since the script has left the other one but holds its iterator. What
     the other pass                                                       the pass that begins
     was complete, with all steps on its last batch                       follows it
     is not requested again: its iterator is deleted, or the thread ends  follows it
-    is requested again; it had not trained before a loop that trains,    follows it; the rest of the other is a new pass
-    nor has another optimizer made a step in it after that loop
+    is requested again; it had not trained before a loop that trains     follows it; the rest of the other is a new pass
     is requested again, after another pass over the same data has        follows it; the rest of the other is a new pass
     trained and ended
     is requested again in all other cases                                is a part of it
@@ -318,7 +317,6 @@ class Thread:
                 going_on.prolong(timed.device_ns)
             return
         if self._live:
-            self._note_own(timed.event)
             for going_on in self._live:
                 going_on.train(timed)
             (first, *others) = self._live
@@ -330,16 +328,6 @@ class Thread:
                 self._end_fetched()
         elif not self._named:
             self._process.train_outside(self._number, timed.event.kind, timed.device_ns, timed.event.value)
-
-    def _note_own(self, event: Event) -> None:
-        """Note a step after a loop in the present step of a pass: of an optimizer that the loop has not used.
-
-        As that of the outer model in meta-learning. The optimizer of the loop may only use gradients that are left.
-        """
-        last = self._live[-1]
-        of_loops = [inner.optimizers for inner in last.within if inner not in self._live]
-        if event.kind == events.STEP and of_loops and not any(event.object in used for used in of_loops):
-            last.trains_itself = True
 
     def _encloses_last_step(self, event: Event) -> bool:
         """Return whether a step of an optimizer has called the last one of the same optimizer, as of its base class."""
@@ -394,7 +382,7 @@ def follows(later: Pass, earlier: Pass) -> bool:
     if later.is_inner or not later.is_training_loop:
         return False
     had_trained = earlier.before_next is not None and earlier.before_next.training.ended_ns > 0
-    return not (had_trained or earlier.trains_itself) or is_next_epoch(later, earlier)
+    return not had_trained or is_next_epoch(later, earlier)
 
 
 def has_ended(earlier: Pass) -> bool:
