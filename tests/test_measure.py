@@ -474,7 +474,7 @@ class Kernel:
     def __init__(self, project):
         from jupyter_client import KernelManager
 
-        self._manager = KernelManager(shutdown_wait_time=10)  # the loader's workers keep the kernel for half of it
+        self._manager = KernelManager(shutdown_wait_time=30)  # the loader's workers keep the kernel for half of it
         environment = {**ENVIRONMENT, "PYTHONPATH": str(project.root / "src")}
         self._manager.start_kernel(cwd=str(project.root), env=environment)
         self._client = self._manager.blocking_client()
