@@ -1,6 +1,7 @@
 """Two workers of Ray Train with DistributedDataParallel, which Ray starts in processes of its own."""
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -21,6 +22,7 @@ def train(config):
     from torch.utils.data import DataLoader
     from truth import Data, Truth, small_model, train_on
 
+    logging.disable(logging.INFO)  # Ray's lines about both workers are in any order
     truth = Truth()
     model, optimizer = small_model()
     whole = prepare_model(model)
