@@ -3,6 +3,9 @@
 import gzip
 import json
 
+from metadata import RUN
+
+from epochmeter.shared.record import Record
 from epochmeter.trace.kineto import load
 
 
@@ -47,3 +50,12 @@ class Kineto:
     def load(self, folder):
         """Write the trace into a folder and return it as read."""
         return load(self.write(folder / "trace.json"))
+
+
+def traced_record(folder):
+    """Describe a run in a folder, and write a trace of one step; return its path."""
+    trace = Kineto()
+    trace.step(0, 0, 100)
+    trace.host("aten::mm", 10, 20)
+    Record(folder).describe({}, RUN)
+    return trace.write(folder / "trace.json.gz")

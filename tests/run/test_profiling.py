@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from cases import case, cases
 from default_jobs import job_of
-from kineto import Kineto
-from metadata import RUN, run_info
+from kineto import traced_record
+from metadata import run_info
 from stub import executable
 
 from epochmeter.power.power_series import PowerSamples
@@ -123,11 +123,7 @@ def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, c
 
 @pytest.fixture
 def trace(tmp_path):
-    trace = Kineto()
-    trace.step(0, 0, 100)
-    trace.host("aten::mm", 10, 20)
-    Record(tmp_path).describe({}, RUN)
-    return trace.write(tmp_path / "trace.json.gz")
+    return traced_record(tmp_path)
 
 
 def test_failure_during_or_after_the_trace_is_only_a_note(tmp_path):

@@ -3,8 +3,7 @@
 import signal
 
 import pytest
-from kineto import Kineto
-from metadata import RUN
+from kineto import traced_record
 from stub import executable
 
 from epochmeter.run import trace_analysis
@@ -16,11 +15,7 @@ from epochmeter.trace.kineto import TraceError
 
 @pytest.fixture
 def trace(tmp_path):
-    trace = Kineto()
-    trace.step(0, 0, 100)
-    trace.host("aten::mm", 10, 20)
-    Record(tmp_path).describe({}, RUN)
-    return trace.write(tmp_path / "trace.json.gz")
+    return traced_record(tmp_path)
 
 
 def notes_of(folder):
