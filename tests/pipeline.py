@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from epochmeter.worker.known_script import simulate, spend
+from epochmeter.worker.known_script import spend
 
 
 class Took(NamedTuple):
@@ -24,6 +24,30 @@ class Truth(NamedTuple):
     read_s: float
     preprocess_s: float
     e2e_s: float
+
+
+def simulate(loads_s: Sequence[float], computed_s: Sequence[float], workers: int, prefetch: int) -> tuple[float, float]:
+    """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps.
+
+    Worker k mod W loads batch k. Each worker starts with `prefetch` batches; each batch that is taken requests one
+    more. Batches are taken in order, and training waits for the next one.
+
+    Returns:
+        The seconds in which training waited, and those of the epoch.
+    """
+    now = stalled_s = 0.0
+    free, requested = [0.0] * workers, [0.0] * (prefetch * workers)
+    for step, (load_s, compute_s) in enumerate(zip(loads_s, computed_s, strict=True)):
+        if workers == 0:
+            ready = now + load_s
+        else:
+            worker = step % workers
+            ready = free[worker] = max(free[worker], requested[step]) + load_s
+        taken = max(now, ready)
+        stalled_s += taken - now
+        requested.append(taken)
+        now = taken + compute_s
+    return stalled_s, now
 
 
 def truth(took: Sequence[Took], computed_s: Sequence[float], workers: int, prefetch: int) -> Truth:

@@ -1,17 +1,19 @@
 """Ground truth of stalls: samples that take a known time to read and to preprocess, a step that computes a known time.
 
-Each row is one kind of epoch, measured by the training process's clock and loader. The truth comes from an exact
-simulation of torch's DataLoader with the actual times of all batches and steps, so that other load is not an error.
-DataLoader workers are running already: the second epoch and later ones count.
+Each row is one kind of epoch, measured by the training process's clock and loader. The true stall is the time between
+the end of a step and the next batch, by a clock of the training loop; the true times of a batch are those that its
+samples took. So neither other load nor the start of torch's loader is an error. DataLoader workers are running already:
+the second epoch and later ones count.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from typing import NamedTuple
 
 from common.output import print_table, sized
-from pipeline import Slow, Truth, known_batch, slow_transform, spend, truth
+from pipeline import Slow, Took, known_batch, slow_transform, spend
 
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
@@ -53,21 +55,24 @@ def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int)
     loader, clock = make_loader(samples, job, Single(1), False), Clock(HostTimeline())
     epochs = []
     for _ in range(1 + EPOCHS):
-        took, computed_s = [], []
+        took, stall_s = [], 0.0
         clock.open()
+        ended = time.perf_counter()
         for batch in clock.batches(loader, lambda batch: batch):
+            stall_s += time.perf_counter() - ended
             took.append(batch)
-            computed_s.append(spend(compute_s))
+            spend(compute_s)
+            ended = time.perf_counter()
         clock.close()
-        epochs.append(parts(truth(took, computed_s, workers, PREFETCH), {**clock.parts(), **loader.parts(clock.rows)}))
+        epochs.append(parts(stall_s, took, {**clock.parts(), **loader.parts(clock.rows)}))
     return epochs[1:]
 
 
-def parts(true: Truth, metrics: dict[str, float]) -> tuple[Part, ...]:
+def parts(stall_s: float, took: list[Took], metrics: dict[str, float]) -> tuple[Part, ...]:
     pairs = (
-        (true.stall_s, metrics["data_stall_s"]),
-        (true.read_s, metrics["loader_read_s"]),
-        (true.preprocess_s, metrics["loader_preprocess_s"]),
+        (stall_s, metrics["data_stall_s"]),
+        (sum(batch.read_s for batch in took), metrics["loader_read_s"]),
+        (sum(batch.preprocess_s for batch in took), metrics["loader_preprocess_s"]),
     )
     return tuple(Part(true_s / STEPS, (measured_s - true_s) / STEPS) for true_s, measured_s in pairs)
 

@@ -10,7 +10,6 @@ from project import ROOT
 
 from epochmeter.shared.problem import MachineError
 from epochmeter.validation.programs import KnownPrograms, LoadProcess, Turns, known_times, pairs
-from epochmeter.worker.known_script import simulate
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +57,6 @@ def test_load_that_cannot_run_says_why(tmp_path):
     python.chmod(0o755)
     with pytest.raises(MachineError, match="ImportError: no torch"):
         LoadProcess(str(python), "cpu")
-
-
-def test_simulated_loader_waits_for_the_first_batch_and_hides_the_others():
-    stalled_s, epoch_s = simulate([0.1] * 4, [0.2] * 4, workers=1, prefetch=2)
-    assert stalled_s == pytest.approx(0.1)
-    assert epoch_s == pytest.approx(0.9)
-    assert simulate([0.1] * 4, [0.2] * 4, workers=0, prefetch=2)[0] == pytest.approx(0.4)
 
 
 def test_known_times_leave_out_the_first_epoch_and_other_output():

@@ -37,7 +37,7 @@ def _waits(bench: Bench, part: str) -> Iterator[Found]:
 
 
 def stall(bench: Bench) -> Iterator[Found]:
-    """Data stall of a script, compared with an exact simulation of its loader."""
+    """Data stall of a script, compared with the time between its steps by a clock of its loop."""
     return _waits(bench, "stall")
 
 

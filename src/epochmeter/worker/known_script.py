@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Tuple
 
 import torch
 from torch import nn
@@ -46,30 +46,6 @@ def spend(seconds: float) -> float:
     return time.perf_counter() - begun
 
 
-def simulate(loads_s: Sequence[float], computed_s: Sequence[float], workers: int, prefetch: int) -> Tuple[float, float]:
-    """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps.
-
-    Worker k mod W loads batch k. Each worker starts with `prefetch` batches; each batch that is taken requests one
-    more. Batches are taken in order, and training waits for the next one.
-
-    Returns:
-        The seconds in which training waited, and those of the epoch.
-    """
-    now = stalled_s = 0.0
-    free, requested = [0.0] * workers, [0.0] * (prefetch * workers)
-    for step, (load_s, compute_s) in enumerate(zip(loads_s, computed_s)):
-        if workers == 0:
-            ready = now + load_s
-        else:
-            worker = step % workers
-            ready = free[worker] = max(free[worker], requested[step]) + load_s
-        taken = max(now, ready)
-        stalled_s += taken - now
-        requested.append(taken)
-        now = taken + compute_s
-    return stalled_s, now
-
-
 class Known(Dataset):  # type: ignore[type-arg]  # Python 3.6 cannot evaluate its argument
     """Samples that wait and work for known times."""
 
@@ -98,18 +74,18 @@ def waits(workers: str) -> None:
     options: Any = {"prefetch_factor": PREFETCH, "persistent_workers": True} if count else {}
     loader: Any = DataLoader(Known(), BATCH, num_workers=count, collate_fn=collate, **options)
     for _ in range(EPOCHS):
-        batches, computed_s = [], []
+        batches, stall_s = [], 0.0
+        ended = time.perf_counter()
         for batch in loader:
             begun = time.perf_counter()
+            stall_s += begun - ended
             batches.append(batch)
             weight.sum().backward()
             optimizer.step()
             spend(COMPUTE_S - (time.perf_counter() - begun))
-            computed_s.append(time.perf_counter() - begun)
+            ended = time.perf_counter()
         wait_s, work_s = torch.stack(batches).mean(0).tolist()
-        loads_s = [float(batch.sum()) for batch in batches]
-        true_s = simulate(loads_s, computed_s, count, PREFETCH)[0] / len(batches)
-        say({"stall": true_s, "fetch": wait_s, "prep": work_s})
+        say({"stall": stall_s / len(batches), "fetch": wait_s, "prep": work_s})
         time.sleep(PREFETCH * BATCH * (WAIT_S + WORK_S) * 2)
 
 
