@@ -48,6 +48,8 @@ LONG = (
 )  # fmt: skip
 """Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
+TIMED_REPEATS = 3
+"""Repeats of a failed test of time. Its limits hold whenever the machine does not pause; a defect fails each time."""
 SELECTED_FILES = {
     "not system and not hosts and not nightly": re.compile(
         r"\A(?!.*^pytestmark = \[?pytest\.mark\.(system|hosts))", re.DOTALL | re.MULTILINE
@@ -79,7 +81,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files that take long, then those with the most tests."""
+    """Repeat timed tests; start with the files that take long, then those with the most tests."""
+    for item in items:
+        if item.get_closest_marker("timed"):
+            item.add_marker(pytest.mark.flaky(reruns=TIMED_REPEATS, only_rerun=["AssertionError", "Failed"]))
     counts, places = Counter(item.path for item in items), {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: (places.get(item.path.stem, len(LONG)), -counts[item.path], item.path))
 

@@ -416,6 +416,7 @@ def test_steps_are_recorded_once_without_the_hook_of_torch_2(monkeypatch):
 # The connection
 
 
+@pytest.mark.timed
 def test_script_waits_a_limited_time_for_a_controller_that_neither_reads_nor_replies(monkeypatch):
     monkeypatch.setattr(script_connection, "LIMIT_S", 1)
     with launch.listening_socket() as listener:

@@ -128,6 +128,7 @@ def test_windows_within_a_window_are_parts_of_it(loop):
     assert loop.windows == [("all", 0, 0)]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("names", [("first", "second"), ("same", "same")])
 def test_windows_that_overlap_as_in_coroutines_have_the_time_of_the_first(loop, names):
     first, second = map(loop.meter.window, names)
@@ -143,6 +144,7 @@ def test_windows_that_overlap_as_in_coroutines_have_the_time_of_the_first(loop, 
     assert 0.01 <= loop.meter.last_of(names[0]).e2e_s < 0.1
 
 
+@pytest.mark.timed
 def test_window_within_a_step_leaves_its_time_in_the_compute_of_the_step(loop):
     for _ in range(2):
         for inputs, targets in loop.meter.batches(BATCHES):

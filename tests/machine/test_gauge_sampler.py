@@ -96,6 +96,7 @@ def test_gpu_utilization_is_the_mean_of_the_valid_samples_in_the_window(tree):
         assert window(opened, lambda: tree(**{LOAD: "1300\n"}), loads[2]) == {"gpu_utilization": 0.6}, "130 %"
 
 
+@pytest.mark.timed
 def test_hanging_instrument_does_not_delay_a_border(tree):
     root = tree(**zone(0, "CPU-therm", 40_000))
     temperature = root / "sys/class/thermal/thermal_zone0/temp"

@@ -22,6 +22,7 @@ def metrics_of_a_window(counters):
     return counters.window(opened_ns, time.monotonic_ns())
 
 
+@pytest.mark.timed
 def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseconds(nvml, monkeypatch):
     import pynvml
 

@@ -138,6 +138,7 @@ def test_total_of_agx_orin_is_that_of_its_rail_table(metered):
     assert window["energy"] == {"source": "sampled", "covers": "module", "domains": AGX_ORIN_TOTAL, "reason": None}
 
 
+@pytest.mark.timed
 def test_sampling_period_of_another_client_applies(metered):
     window = metered(script={"interval_s": 0.2})
     assert window["domains"]["VDD_SOC"][1] == 0.2

@@ -119,6 +119,7 @@ def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, mo
     assert not caplog.records
 
 
+@pytest.mark.timed
 def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
     with sampling(0.005, VDD_IN=rail) as sampler_:
         sampler_.read()

@@ -122,6 +122,7 @@ def test_nothing_is_sent_if_that_is_not_wanted_or_by_another_node(tmp_path, monk
         assert status is NOT_SENT
 
 
+@pytest.mark.timed
 def test_end_of_a_run_waits_for_a_slow_server_for_its_limit_only(tmp_path, monkeypatch):
     import time
 

@@ -75,6 +75,7 @@ def follow(tmp_path):
     return act
 
 
+@pytest.mark.timed
 def test_windows_follow_each_other_until_the_process_ends(follow, sleeper, monkeypatch):
     monkeypatch.setattr(subject, "WINDOW_S", 0.3)
     pid = sleeper(1)
@@ -89,6 +90,7 @@ def test_windows_follow_each_other_until_the_process_ends(follow, sleeper, monke
     assert max(gaps_s) < 0.3, "no window is missing between them"
 
 
+@pytest.mark.timed
 def test_energy_of_all_stages_is_that_of_the_meter_and_rows_add_up(follow, sleeper, monkeypatch):
     monkeypatch.setattr(subject, "WINDOW_S", 0.5)
     plan, _ = follow(sleeper(60), counter(), duration_s=1.2)

@@ -66,6 +66,7 @@ def running(monkeypatch):
         running.script.terminate()
 
 
+@pytest.mark.timed
 def test_border_of_a_pass_wakes_the_controller_within_milliseconds(running):
     connection = running.join()
     connection.wake()

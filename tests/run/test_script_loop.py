@@ -111,6 +111,7 @@ def test_energy_of_an_epoch_whose_border_was_noticed_late_is_interpolated(follow
         assert metrics["epoch/energy_j"] == pytest.approx(POWER_W * metrics["epoch/e2e_s"], rel=0.01)
 
 
+@pytest.mark.timed
 def test_epoch_of_a_held_iterator_ends_with_its_last_step(follow):
     acts = [Running.begin, *4 * [Running.step], lambda script: time.sleep(0.5), *EPOCH]
     _, script, record = follow(acts, counter())
@@ -119,6 +120,7 @@ def test_epoch_of_a_held_iterator_ends_with_its_last_step(follow):
     assert first["metrics"]["epoch/energy_j"] == pytest.approx(POWER_W * first["metrics"]["epoch/e2e_s"], rel=0.01)
 
 
+@pytest.mark.timed
 def test_progress_of_an_epoch_is_recorded_until_it_ends(follow, monkeypatch, tmp_path):
     monkeypatch.setattr(script_loop, "PROGRESS_S", 0.0)
     seen = []

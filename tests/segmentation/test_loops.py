@@ -363,6 +363,7 @@ def test_later_steps_over_cached_batches_are_noted_if_the_first_ones_are_an_epoc
     assert script.measured.notes == [process.OUTSIDE.format(8, "optimizer steps")]
 
 
+@pytest.mark.timed
 def test_batches_that_are_all_read_before_the_steps_are_an_epoch_with_its_stall(script):
     slow, read_s = DataLoader(Slow(DATA), batch_size=2), []
     for _ in range(2):
@@ -461,6 +462,7 @@ def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, load
     assert len(list(held)) == len(DATA) - 1
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("held", [1, 2])
 def test_left_passes_are_epochs_if_their_iterators_are_released_or_held(script, loader, held):
     iterators = collections.deque(maxlen=held)
@@ -476,6 +478,7 @@ def test_left_passes_are_epochs_if_their_iterators_are_released_or_held(script, 
     assert [len(list(iterator)) for iterator in iterators] == [STEPS - 3] * held
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_work_after_an_endless_generator_of_passes_is_no_part_of_the_last_epoch(script, loader, is_complete):
     def cycle():
@@ -617,6 +620,7 @@ def test_passes_with_several_steps_are_epochs_beside_a_loader_used_once_per_loop
     assert len(complete) == 3 * 4 * critic_steps // STEPS
 
 
+@pytest.mark.timed
 def test_evaluation_between_a_new_iterator_and_its_first_batch_does_not_end_the_pass(script, loader):
     batches = script.batches(loader)
     pause(0.1)
@@ -683,6 +687,7 @@ def test_evaluation_ends_a_held_pass_without_a_step_on_its_last_batch(script, lo
     assert script.windows == [("epoch", 0, 8), ("val", 0, 16)]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("steps_per_batch", [1, 2])
 def test_compute_of_a_step_ends_with_its_last_optimizer_step(script, loader, steps_per_batch):
     computed_s = spent_s = 0.0
@@ -696,6 +701,7 @@ def test_compute_of_a_step_ends_with_its_last_optimizer_step(script, loader, ste
     assert parts["overhead_s"] == pytest.approx(spent_s, abs=0.07)
 
 
+@pytest.mark.timed
 def test_saving_and_garbage_collection_after_a_step_are_named_parts_of_the_overhead(script, loader, tmp_path):
     saved_s = collected_s = 0.0
     gc.disable()
@@ -717,6 +723,7 @@ def test_saving_and_garbage_collection_after_a_step_are_named_parts_of_the_overh
     assert parts["overhead_s"] > parts["save_s"] + parts["collection_s"]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("is_before_step", [False, True])
 def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader, monkeypatch, context, is_before_step):
@@ -756,6 +763,7 @@ def fetching_ahead(script, loader):
     yield batch[0]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("iterate", [with_further_samples, with_further_batches, fetching_ahead])
 def test_steps_of_a_loop_that_fetches_several_batches_are_complete(script, loader, iterate):
     computed_s = [0.0, 0.0]
@@ -801,6 +809,7 @@ def test_single_batch_fetched_before_the_step_is_an_epoch_with_its_evaluation(sc
 # Times and errors
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("steps", [None, 1])
 def test_end_of_the_loader_is_loader_stop_time_also_after_an_early_break(script, steps):
     waited_s = 0.0
@@ -839,6 +848,7 @@ def test_error_of_the_dataset_reaches_the_script(script, loader):
     assert script.windows == [("epoch", 0, 8)]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("workers", [0, 1])
 def test_pass_continues_after_ignored_errors_and_waits_for_them_are_overhead(script, workers):
     class Damaged(list):

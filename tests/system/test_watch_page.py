@@ -35,6 +35,7 @@ def server(record):
         process.kill()
 
 
+@pytest.mark.timed
 @pytest.mark.alone
 def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(browser, record, server):
     url = server.stdout.readline().removeprefix("Page: ").strip()

@@ -115,6 +115,7 @@ def test_missing_files_of_the_pod_are_an_error(tmp_path):
             assert "No such file" in send(find_endpoint(server.environment), STATUS)
 
 
+@pytest.mark.timed
 def test_newest_status_is_sent_at_once_then_not_more_often_than_the_period(tmp_path):
     with serving(tmp_path) as server:
         thread = StatusThread(find_endpoint(server.environment), period_s=0.2)
@@ -132,6 +133,7 @@ def test_newest_status_is_sent_at_once_then_not_more_often_than_the_period(tmp_p
     assert percentages == sorted(percentages)
 
 
+@pytest.mark.timed
 def test_server_that_is_slow_delays_nothing_and_the_end_by_the_limit_only(tmp_path, warnings):
     with serving(tmp_path, late(8)) as server:
         thread = StatusThread(find_endpoint(server.environment), period_s=0.01, limit_s=1)
@@ -144,6 +146,7 @@ def test_server_that_is_slow_delays_nothing_and_the_end_by_the_limit_only(tmp_pa
     assert len(warnings()) == 1
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("code", "text"), [(401, "401 Unauthorized"), (403, "403"), (404, "404"), (500, "500")])
 def test_server_that_refuses_is_named_once_and_its_end_is_not_waited_for(tmp_path, warnings, code, text):
     with serving(tmp_path, lambda number: code) as server:

@@ -78,6 +78,7 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_rec
     assert queued_folders() == ["0"], "the next command closes it"
 
 
+@pytest.mark.timed
 def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_for_it(
     make_record, store, open_by, monkeypatch
 ):
@@ -109,6 +110,7 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     assert len(runs_of(store)) == 1
 
 
+@pytest.mark.timed
 def test_windows_are_published_beside_a_script_which_does_not_wait(make_queued, store):
     tracker = Tracker(make_queued(0, state=None, **this_process()._asdict()), destination_of(MLFLOW))
     began_s = time.monotonic()
@@ -205,6 +207,7 @@ def test_locked_database_is_one_warning_without_a_traceback(make_queued, templat
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.timed
 def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, queued_folders):
     publisher, started = Tracker(record := make_queued(0), OFFLINE), time.monotonic()
     publisher.start()

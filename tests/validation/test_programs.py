@@ -19,6 +19,7 @@ def load():
     process.close()
 
 
+@pytest.mark.timed
 def test_pulses_follow_the_schedule_on_the_clock_of_this_process(load):
     begun_s = time.monotonic()
     load.switch([(0.05, 0.1), (0.1, 0.05), (0.05, 0.2)])
@@ -41,6 +42,7 @@ def test_work_is_the_same_number_of_operations_each_time(load):
     assert all(work.ended_s > work.begun_s for work in done)
 
 
+@pytest.mark.timed
 def test_peaks_and_kernels_are_measured(load):
     (peak,) = load.peaks(1)
     assert peak > 1e8

@@ -106,6 +106,7 @@ def test_with_an_address_each_request_needs_the_token(record):
             assert get(opened, "/metrics", Authorization=f"{scheme} {token}").status == status, scheme
 
 
+@pytest.mark.timed
 def test_a_flood_of_slow_clients_has_few_threads_and_stops_no_requests(record, monkeypatch):
     """Some send a part of a request, and others request a large page that they do not read."""
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 8)
@@ -135,6 +136,7 @@ def test_a_long_request_is_cut_and_not_kept(record):
             assert b" 200 " not in client.recv(100)
 
 
+@pytest.mark.timed
 def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
     with serving(Watcher(record.folder).read) as opened:
         stream = get(opened, "/events")
@@ -149,6 +151,7 @@ def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
         assert change["snapshot"]["active"][0]["metrics"]["steady/e2e_s"] == 12.0
 
 
+@pytest.mark.timed
 def test_threads_share_one_reading_per_period(monkeypatch):
     monkeypatch.setattr(server, "PERIOD_S", 0.1)
     read_s = []

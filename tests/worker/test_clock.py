@@ -309,6 +309,7 @@ def test_full_event_queue_waits_and_counts_waits():
     assert times(clock) == {"e2e": 44, "copy": 4, "compute": 40}
 
 
+@pytest.mark.timed
 def test_real_clocks_differ_by_less_than_0_1_percent():
     clock = Clock(HostTimeline())
     shares = []

@@ -139,6 +139,7 @@ def test_sampled_files_have_a_series_with_failures(tmp_path, monkeypatch):
     assert 0 <= times_s[0] < times_s[-1] <= documents["manifest.json"]["duration_s"]
 
 
+@pytest.mark.timed
 def test_slow_gauges_do_not_delay_the_samples_of_power():
     counts = Counter()
 
