@@ -206,8 +206,13 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
 def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
     keys = dict.fromkeys(key for row in rows for key in row.overrides)
     composed = [row.overrides for row in rows if row.overrides]  # not planned runs of a search
-    varied = [key for key in keys if len({overrides.get(key) for overrides in composed}) > 1]
-    return [replace(row, overrides={key: row.overrides[key] for key in varied if key in row.overrides}) for row in rows]
+    varied = {key: None for key in keys if len({overrides.get(key) for overrides in composed}) > 1}
+    return [
+        row
+        if row.overrides.keys() <= varied.keys()
+        else replace(row, overrides={key: value for key, value in row.overrides.items() if key in varied})
+        for row in rows
+    ]
 
 
 def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
