@@ -89,6 +89,7 @@ def temporary(folder):
     return {"TMPDIR": str(folder)}
 
 
+@pytest.mark.timed
 def test_run_measures_the_recorded_board_changes_no_setting_and_is_a_rehearsal(project, thor, tmp_path):
     overrides = {"machine.root": thor, "device": "auto", "epochs": 1, "batch": 4000, "meter.idle_s": 0.3}
     overrides["power_limit"] = "15"

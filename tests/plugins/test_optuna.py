@@ -151,6 +151,7 @@ def test_invalid_search_is_refused_before_the_first_run(sweeper, monkeypatch, se
     assert search.launcher.launched == []
 
 
+@pytest.mark.timed
 @pytest.mark.system
 def test_report_of_a_search_has_its_pareto_front(project):
     boards.write(project.root / "board", "orin_nano")

@@ -94,6 +94,7 @@ def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rai
     assert message.endswith(f"VDD_IN is no longer available: {error}")
 
 
+@pytest.mark.timed
 def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, monkeypatch, caplog):
     """A read takes 0.2 ms of a core, of which it may use a thousandth: it pauses for 0.2 s, longer than the 0.05 s
     after which power would be unavailable."""
@@ -149,6 +150,7 @@ def test_window_waits_for_the_delay_of_its_sensor_and_is_covered_by_a_later_samp
         assert S // 10 <= rare.drain(time.monotonic_ns()).times_ns[-1] - closed_ns <= waited_ns < 10 * S
 
 
+@pytest.mark.timed
 def test_slow_reading_counts_as_failed(quick, rail):
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as slow:
         slow.read()

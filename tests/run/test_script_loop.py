@@ -175,6 +175,7 @@ def replay(precision):
     return {"measure": {"command": ["train.py"], "replay": True, "replay_precision": precision}}
 
 
+@pytest.mark.timed
 def test_replayed_script_is_ended_when_its_mean_epoch_is_known_precisely(follow):
     acts = [Running.begin, load, *EPOCH[1:], *5 * EPOCH]
     _, script, record = follow(acts, **replay(0.9))
@@ -183,6 +184,7 @@ def test_replayed_script_is_ended_when_its_mean_epoch_is_known_precisely(follow)
     assert "after 3 epochs" in note
 
 
+@pytest.mark.timed
 def test_replayed_script_that_is_not_precise_ends_itself(follow):
     pause = [*EPOCH[:2], lambda script: time.sleep(0.3), *EPOCH[2:]]
     _, script, record = follow([*EPOCH, *pause, *EPOCH, *EPOCH], **replay(0.01))
@@ -216,6 +218,7 @@ def test_windows_are_recorded_also_if_the_script_fails(follow, tmp_path):
     assert [(line["metrics"]["epoch/steps"], line.get("partial", False)) for line in lines] == [(4, False), (2, True)]
 
 
+@pytest.mark.timed
 def test_window_that_began_before_the_loop_has_all_of_its_energy(tmp_path):
     """As that of a script with a `Meter`, which does not wait until its controller has imported the rest."""
     record = Record(tmp_path / "record")

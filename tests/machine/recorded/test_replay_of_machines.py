@@ -84,6 +84,7 @@ def as_own_drivers(machine):
         amd.replace_client(None)
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.system) for name in MACHINES]
 )

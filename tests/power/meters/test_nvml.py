@@ -90,6 +90,7 @@ def test_scope_and_response_are_those_of_the_gpu_and_of_the_device_table(opened,
     assert meter.energy["covers"] == (MODULES if counter[0] == MODULE else "GPUs used (whole boards)")
 
 
+@pytest.mark.timed
 @cases(
     case(
         "GPUs",
@@ -133,6 +134,7 @@ def test_counter_of_a_superchip_is_not_used_unless_it_counts_the_reported_power(
     assert reason in meter.energy["reason"]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("stub", "source", "watts"),
     [
@@ -157,6 +159,7 @@ def test_sampled_power_is_a_cross_check_or_the_total_if_there_is_no_counter(open
     assert mean_w(meter, before, after)[1] == watts
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("stub", "differences_w"),
     [("instant", []), ("superchip,module,total", []), ("instant,total", [300, 300])],
@@ -196,6 +199,7 @@ def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatc
     assert bool(pauses_s) == waits
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("is_selected", [False, True], ids=["by its UUID", "by CUDA_VISIBLE_DEVICES"])
 def test_slice_has_an_energy_only_if_the_driver_attributes_one_to_it(opened, monkeypatch, is_selected):
     if is_selected:

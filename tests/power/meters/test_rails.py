@@ -71,6 +71,7 @@ def test_parts_of_a_board_are_at_most_its_total_unless_an_input_is_missing(tmp_p
     assert found is None or found.reference_j == pytest.approx(0.05 * tree.board.total_w())
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(("share", "contradicts"), [(1.0, False), (0.05, True)])
 def test_input_rail_with_a_part_of_the_power_is_contradicted_by_the_parts(tmp_path, share, contradicts):
     tree = write(tmp_path, "orin_nano")

@@ -73,6 +73,7 @@ def test_machine_energy_is_the_sum_of_gpu_and_cpu():
             assert [note.partition(":")[0] for note in used.notes] == ["no energy of cpu0"]
 
 
+@pytest.mark.timed
 def test_cross_checks_of_all_parts_are_made_except_of_power_sampled_elsewhere(board):
     board.zone("intel-rapl:0", "package-0", 100.0)
     board.zone("intel-rapl:0:0", "core", 100.0)
