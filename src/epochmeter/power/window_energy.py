@@ -28,8 +28,8 @@ class Reading(NamedTuple):
     """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken.
 
     `suspended_s` is how long the machine had been suspended since it booted, which the monotonic clock excludes.
-    `apart_ns` is the time to the nearest reading, if this one was interpolated. `failures` has why counters are
-    missing, and `conditions` the settings that the energy depends on.
+    `apart_ns` is the time to the nearest reading, if this one was interpolated or is that one. `failures` has why
+    counters are missing, and `conditions` the settings that the energy depends on.
     """
 
     at_ns: int
