@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epochmeter.machine.energy_codes import EnergyCode, Finding, Findings
+from epochmeter.machine.suspension import suspended_ns
 from epochmeter.power.cross_checks import Disagreement, find_disagreements
 from epochmeter.power.instrument import mean_age_s, oldest_s, shortest_s
 from epochmeter.power.meter import EnergyMeter, Joules
@@ -95,8 +96,8 @@ def take_reading(meter: EnergyMeter, *, fresh: bool = True) -> Reading:
     joules = meter.read(fresh=fresh)
     ended_ns = time.monotonic_ns()
     at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
-    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
     borders_ns = at_ns - begun_ns, ended_ns - at_ns
+    suspended_s = suspended_ns() * NANOSECOND
     return Reading(at_ns, joules, *borders_ns, suspended_s, failures=meter.failures, conditions=meter.conditions())
 
 
