@@ -73,7 +73,8 @@ def end_time(plan: Plan) -> datetime:
     """Return the end of a run: now, but that of the last window if the script ran before this command."""
     windows = plan.record.windows() if plan.job.measure.events else []
     if windows and plan.run.clock:
-        return datetime.fromtimestamp(plan.run.clock.unix_s(windows[-1]["closed_ns"]))
+        last = windows[-1]
+        return datetime.fromtimestamp(plan.run.clock.unix_s(last["closed_ns"], last.get("suspended_s", 0.0)))
     return datetime.now()
 
 
