@@ -29,9 +29,9 @@ def test_counters_are_means_over_gpus_rates_are_sums_and_reading_takes_microseco
     with closing(GpuCounters(["GPU-aaaa", "GPU-bbbb"])) as counters:
         assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 4
         first = metrics_of_a_window(counters)
-        begun_s = time.perf_counter()
+        used_s = time.thread_time()
         assert [metrics_of_a_window(counters) for _ in range(100)] == [pytest.approx(first)] * 100
-        assert (time.perf_counter() - begun_s) / 100 < 0.002, "0.2 % of an epoch of one second"
+        assert (time.thread_time() - used_s) / 100 < 0.002, "0.2 % of an epoch of one second"
     assert (pynvml.nvmlLib.nvmlGpmOpenSamples(), counters.reason) == (0, "")
     assert first["gpu_sm_active_fraction"] == pytest.approx((2 + 3) / 2 / 100)
     assert first["gpu_dram_active_fraction"] == pytest.approx(0.105)
