@@ -24,6 +24,15 @@ def next_renewal(meter: EnergyMeter) -> Reading:
     raise AssertionError(f"the meter does not advance within {LIMIT_S} s")
 
 
+def after_samples(meter: EnergyMeter, before: Reading, count: int) -> Reading:
+    """Read a meter at a renewal, as soon as its power was sampled so many times since an earlier reading."""
+    ends_s = time.monotonic() + LIMIT_S
+    while (sampling := meter.sampling(before.at_ns, time.monotonic_ns())) is None or sampling.samples < count:
+        assert time.monotonic() < ends_s, f"it takes no {count} samples within {LIMIT_S} s"
+        time.sleep(0.02)
+    return next_renewal(meter)
+
+
 def mean_w(meter: EnergyMeter, before: Reading, after: Reading) -> tuple[float | None, dict[str, float]]:
     """Return the mean power between two readings, of the total and of each domain."""
     seconds = (after.at_ns - before.at_ns) * 1e-9
