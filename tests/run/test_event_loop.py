@@ -260,12 +260,22 @@ def test_metered_gpus_must_be_those_that_train():
             check_metered(plan, Mock(domains={"gpu0": None}))
 
 
+@pytest.mark.parametrize("command", [None, ["train.py"]])
+def test_hint_for_gpus_that_are_not_metered_names_no_key_that_a_script_lacks(command):
+    job = job_of(measure={"command": command})
+    plan = SimpleNamespace(run=run_info(training={"accelerator": "cuda:0", "gpus": ["5678"]}), gpus=["GPU-12"], job=job)
+    with pytest.raises(RuntimeError) as refusal:
+        check_metered(plan, Mock(domains={"gpu0": None}))
+    (problem,) = refusal.value.problems
+    assert ("strategy.ranks" in problem.hint, "--nproc_per_node" in problem.hint) == (not command, bool(command))
+
+
 def test_measurement_of_peaks_is_disturbed_by_other_processes_between_its_borders():
     """A GPU is shared at one of the first two borders; other processes use the processor between the last two."""
     marks_ns, lists, own_pids, replies = [], iter([["process 8"], []]), set(), []
 
     def window(opened_ns, closed_ns):
-        assert [opened_ns, closed_ns] == pytest.approx(marks_ns[-2:], abs=50_000_000)
+        assert marks_ns[-2] <= opened_ns <= marks_ns[-1] <= closed_ns <= time.monotonic_ns()
         return CpuUse(0.4, is_contended=len(marks_ns) == 3)
 
     load = Mock(mark=lambda: marks_ns.append(time.monotonic_ns()), window=window)

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.config.script import RANKS_HINT
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
@@ -299,8 +300,9 @@ def check_metered(plan: Plan, meter: EnergyMeter) -> None:
     are_complete = len(trained) == len(plan.gpus) or may_be_fewer
     if on_cpu or (trained and not (are_metered and are_complete)):
         training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
+        own = "select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`"
         raise machine_error(
             f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered",
-            "select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`; if the CPU trains, set "
-            "`device=cpu`, or `device.python=` to an interpreter whose torch finds the GPU",
+            f"{RANKS_HINT if plan.job.measure.command else own}; if the CPU trains, set `device=cpu`, or "
+            "`device.python=` to an interpreter whose torch finds the GPU",
         )
