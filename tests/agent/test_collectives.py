@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import time
+from functools import cache
 from multiprocessing import get_context
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from project import free_ports
 from recorded import Connection, Script, events_of
+from timed import repeat_of
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,13 +71,20 @@ def main(folder, rank, port):
     distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+@pytest.fixture
+def ranks(request, tmp_path_factory):
     """Results of two ranks."""
+    return results_of_ranks(tmp_path_factory.getbasetemp() / f"collectives{repeat_of(request)}")
+
+
+@cache
+def results_of_ranks(folder):
     (port,) = free_ports(1)
     context = get_context("spawn" if torch.cuda.is_available() else "fork")
-    folders = [tmp_path_factory.mktemp(f"rank{rank}") for rank in range(2)]
-    processes = [context.Process(target=main, args=(folder, rank, port)) for rank, folder in enumerate(folders)]
+    folders = [folder / f"rank{rank}" for rank in range(2)]
+    for of_rank in folders:
+        of_rank.mkdir(parents=True)
+    processes = [context.Process(target=main, args=(of_rank, rank, port)) for rank, of_rank in enumerate(folders)]
     for process in processes:
         process.start()
     try:
@@ -89,6 +98,7 @@ def ranks(tmp_path_factory):
     return [json.loads((folder / f"{rank}.json").read_text()) for rank, folder in enumerate(folders)]
 
 
+@pytest.mark.timed
 def test_first_rank_waits_for_the_naps_of_the_other_in_each_kind_of_collective(ranks):
     for number, kind in enumerate(KINDS):
         (parts, rows), (other, _) = (rank["loops"][number] for rank in ranks)

@@ -1,6 +1,7 @@
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -21,6 +22,7 @@ from epochmeter.config.secrets import CONCEALED, conceal
 from epochmeter.config.suggestions import CONF
 from epochmeter.config.validation import check_values
 from epochmeter.config.versions import DEFAULTS
+from epochmeter.run.preflight import check_capacity
 from epochmeter.shared.problem import InputError
 
 COMMAND = [
@@ -48,6 +50,16 @@ def test_command_has_the_values_of_its_placeholders_and_no_other_changes(compose
     assert (composed.strategy.name, composed.strategy.ranks) == ("script", 4)
     assert composed.model.name == composed.dataset.name == "script"
     check_values(composed)
+
+
+@pytest.mark.parametrize("option", ["--num_gpus", "--num-processes", "--nproc_per_node"])
+def test_number_of_ranks_is_read_from_an_argument_and_zero_is_none(composed_script, option):
+    for value, strategy in {"0": ("single", 1), "1": ("script", 1), "64": ("script", 64)}.items():
+        for arguments in ([f"{option}={value}"], [option, value]):
+            composed = composed_script(command=["train.py", *arguments])
+            assert (composed.strategy.name, composed.strategy.ranks) == strategy
+            check_values(composed)
+            check_capacity(composed, Path("/"))
 
 
 def test_script_is_traced_only_on_request_and_its_kernels_are_not_counted(composed_script):

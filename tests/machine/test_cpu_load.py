@@ -10,7 +10,7 @@ from cases import case, cases
 from processes import ScriptedProc
 from project import put
 
-from epochmeter.machine import cpu_load
+from epochmeter.machine import cpu_load, marks
 from epochmeter.machine.busy_processes import BusyProcess
 from epochmeter.machine.cpu_load import UNKNOWN, CpuLoad, family, used_ticks
 
@@ -173,6 +173,7 @@ def test_family_has_children_of_all_threads_and_the_time_of_ended_ones():
 
 
 def test_load_of_a_process_is_of_others_until_it_belongs_to_the_run(monkeypatch):
+    monkeypatch.setattr(marks, "MAX_DISTANCE_S", 60.0)  # the thread may pause between a look and its mark
     with subprocess.Popen([sys.executable, "-c", BUSY.format(60)]) as process:
         without, including = CpuLoad(), CpuLoad()
         without.own_pids, including.own_pids = set(), {process.pid}

@@ -3,7 +3,9 @@ import sys
 import time
 
 import pytest
+from clocks import time_with
 
+from epochmeter.machine import process_memory
 from epochmeter.machine.process_memory import NO_MEMORY, ProcessMemory, anonymous_bytes
 
 HOLDING = """
@@ -14,6 +16,7 @@ child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
 input()
 """
 OWN, OTHER = 64_000_000, 32_000_000
+SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -26,14 +29,13 @@ def holding():
         process.communicate(b"\n")
 
 
-def test_memory_at_the_end_of_a_window_is_that_of_a_process_and_its_children(holding):
+def test_memory_at_the_end_of_a_window_is_that_of_a_process_and_its_children(holding, monkeypatch):
     memory = ProcessMemory()
     memory.own_pids.add(holding.pid)
-    opened_ns = time.monotonic_ns()
+    monkeypatch.setattr(process_memory, "time", time_with(monotonic_ns=iter([SECOND, 2 * SECOND]).__next__))
     memory.mark()
-    time.sleep(0.2)
     memory.mark()
-    found = memory.window(opened_ns, time.monotonic_ns())["process_memory_bytes"]
+    found = memory.window(SECOND, 2 * SECOND)["process_memory_bytes"]
     assert OWN + OTHER <= found <= OWN + OTHER + 40_000_000
     assert anonymous_bytes([holding.pid]) < found
 

@@ -33,12 +33,22 @@ def test_joules_at_a_moment_are_interpolated_between_the_readings_around_it():
     assert made.at(2 * SECOND).joules == {"cpu": 30.0}
 
 
-def test_moment_outside_of_the_readings_has_the_nearest_one():
+def test_moment_outside_of_the_readings_has_the_nearest_one_with_its_distance():
     made = readings(reading(1, 10.0), reading(2, 30.0))
-    assert made.at(0) == reading(1, 10.0)
-    assert made.at(9 * SECOND) == reading(2, 30.0)
+    assert made.at(0) == reading(1, 10.0)._replace(apart_ns=SECOND)
+    assert made.at(9 * SECOND) == reading(2, 30.0)._replace(apart_ns=7 * SECOND)
     with pytest.raises(ValueError, match="not read"):
         Readings().at(0)
+
+
+def test_uncertainty_includes_the_energy_after_the_last_reading():
+    """100 W from 1 s to 4.5 s: the readings have 300 J of 350 J."""
+    counter = Instrument(Domain("counter", 0.001, "the CPU"), lambda: 0.0)
+    meter = EnergyMeter(total=["cpu"], covers="the CPU", counters={"cpu": counter})
+    made = readings(*(reading(at_s, 100.0 * at_s) for at_s in range(1, 5)))
+    metrics = energy_of_window(made.at(SECOND), made.at(round(4.5 * SECOND)), meter, 3.5).metrics
+    assert metrics["energy_j"] == pytest.approx(300.0)
+    assert 350.0 <= metrics["energy_j"] + metrics["energy_uncertainty_j"] < 351.0
 
 
 def test_counter_that_was_reset_or_failed_between_two_readings_is_missing():

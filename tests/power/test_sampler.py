@@ -57,7 +57,8 @@ def until(condition) -> None:
     wait_until(condition, limit_s=20, pause_s=0.002)
 
 
-def test_border_takes_its_own_sample(rail):
+def test_border_takes_its_own_sample(rail, monkeypatch):
+    monkeypatch.setattr(sampler, "READ_LIMIT_S", LONG_PERIOD_S)
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
         before_ns = time.monotonic_ns()
         sampler_.read()
@@ -66,7 +67,7 @@ def test_border_takes_its_own_sample(rail):
         after_ns = time.monotonic_ns()
         powers = sampler_.drain(after_ns)
         assert list(powers.total_w)[-2:] == [10.0, 20.0]
-        assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns < before_ns + S
+        assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns
 
 
 def test_first_reading_waits_for_the_first_sample_of_a_slow_sensor(rail):
@@ -76,21 +77,24 @@ def test_first_reading_waits_for_the_first_sample_of_a_slow_sensor(rail):
         assert sampler_.read(fresh=False).keys() == {"VDD_IN"}
 
 
+def test_unavailable_power_is_reported_within_a_second():
+    assert sampler.MAX_SILENCE_S + 1.5 * sampler.HEALTH_CHECK_S < 1, "the silence, and the longest pause of the check"
+
+
 @pytest.mark.parametrize("error", [OSError("No such device"), ValueError("in1_input holds '', no number")], ids=repr)
 def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rail, error, caplog):
     with sampling(0.005, VDD_IN=rail, VDD_SOC=Rail(1.0)) as sampler_:
         sampler_.read()
         opened_ns = time.monotonic_ns()
         rail.error = error
-        until(lambda: caplog.records)
-        assert time.monotonic_ns() - opened_ns < S
+        until(lambda: any(str(error) in text for text in caplog.messages))
         reads = rail.reads
         until(lambda: rail.reads > reads + 3)
-        assert sampler_.read().keys() == {"VDD_SOC"}
+        until(lambda: sampler_.read().keys() == {"VDD_SOC"})
         assert str(error) in sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"]
         rail.error = None
-        assert sampler_.read().keys() == {"VDD_IN", "VDD_SOC"}
-    (message,) = caplog.messages
+        until(lambda: sampler_.read().keys() == {"VDD_IN", "VDD_SOC"})
+    (message,) = (text for text in caplog.messages if str(error) in text)  # others are of a machine that pauses
     assert message.endswith(f"VDD_IN is no longer available: {error}")
 
 
@@ -120,24 +124,27 @@ def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, mo
     assert not caplog.records
 
 
-@pytest.mark.timed
-def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail):
+def test_sensor_that_hangs_delays_one_border_and_not_the_end(quick, rail, monkeypatch):
     with sampling(0.005, VDD_IN=rail) as sampler_:
         sampler_.read()
         opened_ns = time.monotonic_ns()
         rail.free.clear()
         reads = rail.reads
         until(lambda: rail.reads > reads)
-        waits_s = []
+        limits_s, wait_for = [], sampler_._thread._round_done.wait_for
+
+        def note(condition, limit_s):
+            limits_s.append((threading.current_thread(), limit_s))
+            return wait_for(condition, limit_s)
+
+        monkeypatch.setattr(sampler_._thread._round_done, "wait_for", note)
         for _ in range(3):
-            begun_s = time.monotonic()
             sampler_.read()
-            waits_s.append(time.monotonic() - begun_s)
+        of_borders = [limit_s for thread, limit_s in limits_s if thread is threading.current_thread()]
+        assert of_borders == [sampler.READ_LIMIT_S, 0, 0]
         until(lambda: sampler_.read() == {})
-        assert waits_s[0] >= sampler.READ_LIMIT_S > 2 * max(waits_s[1:])
         assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
-        closing_s = time.monotonic()
-    assert time.monotonic() - closing_s < 0.5
+        assert not sampler_.close(), "it still hangs"
 
 
 def test_window_waits_for_the_delay_of_its_sensor_and_is_covered_by_a_later_sample(rail):
@@ -147,7 +154,7 @@ def test_window_waits_for_the_delay_of_its_sensor_and_is_covered_by_a_later_samp
         closed_ns = time.monotonic_ns()
         rare.sampling(closed_ns - S, closed_ns)
         waited_ns = time.monotonic_ns() - closed_ns
-        assert S // 10 <= rare.drain(time.monotonic_ns()).times_ns[-1] - closed_ns <= waited_ns < 10 * S
+        assert S // 10 <= rare.drain(time.monotonic_ns()).times_ns[-1] - closed_ns <= waited_ns < LONG_PERIOD_S * S
 
 
 @pytest.mark.timed

@@ -6,6 +6,7 @@ import pytest
 from cases import case, cases
 from power.conftest import ScriptedPowers, counters
 
+from epochmeter.power import window_energy
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meter import EnergyMeter
 from epochmeter.power.power_series import Sampling
@@ -259,8 +260,7 @@ def test_reading_of_a_counter_is_at_its_middle_and_of_sampled_power_at_its_end(m
         return 7.0
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
-    monkeypatch.setattr("time.monotonic", lambda: 5.0)
-    monkeypatch.setattr("time.clock_gettime", {time.CLOCK_BOOTTIME: 8.0}.__getitem__)
+    monkeypatch.setattr(window_energy, "suspended_ns", lambda: 3_000_000_000)
     assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, 300, 300, 3.0)
     waits = sampled(VDD_IN=0.0)
     monkeypatch.setattr(waits, "read", lambda fresh: {"VDD_IN": slow_read()})

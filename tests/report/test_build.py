@@ -206,6 +206,37 @@ def test_energy_that_does_not_hold_is_noted_with_its_codes_and_is_data_of_the_an
     assert build_report(sweep(held[0], absent)).notes == [], "it has no energy that could be wrong"
 
 
+def metered(name, *, energy_j=200.0, **facts):
+    """A sweep of three repeats with an energy."""
+    runs = [trained(n, 100.0 + n, steady={"energy_j": energy_j + n}, repeat=n) for n in range(3)]
+    return sweep(*(replace(run, sweep=name, energy_covers="CPU", **{"energy_valid": True, **facts}) for run in runs))
+
+
+def test_comparison_and_gate_state_that_an_energy_of_either_sweep_does_not_hold():
+    changed = {"code": "settings_changed", "text": "NVML changed from 300 W to 200 W."}
+    doubtful = {"energy_valid": False, "energy_reasons": [changed]}
+    warning = "The energy of {} runs does not hold (settings_changed): remove the cause, and measure again with "
+    warning += "sweep.again=true."
+    note = "The energy of runs 0, 1, 2 does not hold: settings_changed (run 0: NVML changed from 300 W to 200 W)."
+    bounds = {"energy": 1.05}
+    for before, after, compared, answer, notes in (
+        (doubtful, {}, warning.format("3 of 6"), "", [f"before: {note}"]),
+        ({}, doubtful, warning.format("3 of 6"), warning.format("all 3"), [note]),
+        ({}, {}, "", "", []),
+    ):
+        report = build_report(metered("after", energy_j=100.0, **after), metered("before", **before), bounds=bounds)
+        by_name = pages(report)
+        warnings = [by_name[name].warning for name in ("comparison", "gate", "answer")]
+        assert (warnings, report.notes) == ([compared, compared, answer], notes)
+        assert [check.verdict for check in by_name["gate"].results] == ["passed"]
+    of_time = build_report(metered("after", **doubtful), metered("before"), bounds={"time": 1.2})
+    assert (pages(of_time)["gate"].warning, bool(pages(of_time)["comparison"].warning)) == ("", True)
+    shared = {**doubtful, "disturbed": SHARED}
+    disturbed = pages(build_report(metered("after", **shared), metered("before"), bounds=bounds))["gate"].warning
+    assert disturbed.count("measure again") == 1
+    assert "The energy of 3 of 6 runs does not hold (settings_changed)." in disturbed
+
+
 def test_report_begins_with_what_its_runs_have_in_common():
     runs = [replace(trained(n, 9.0, batch=8 + n // 2, repeat=n % 2),
                     platform={"host": "h1", "GPU": "H100", "torch": f"2.{n}"}) for n in range(4)]  # fmt: skip

@@ -68,6 +68,16 @@ def test_worked_examples(hours, windows, keys, grams, cost):
     assert uncertainties == pytest.approx((grams / 20, cost / 20), rel=1e-3)
 
 
+def test_hours_are_those_after_a_suspension_of_the_machine(hours):
+    """The lid was closed for an hour after the first epoch, from 7:30 to 8:30; the monotonic clock shows none of it."""
+    first, second = window(0, 0, 30, KWH), {**window(1, 30, 30, KWH), "suspended_s": 3600.0}
+    metrics, _ = footprint_of([first, second], intensity=hours())
+    assert metrics["total/co2e_g"] == pytest.approx(100 + 300)
+    assert epoch_footprint(second, RUN, job_of(footprint={"intensity": hours()}).footprint) == {
+        "epoch/co2e_g": pytest.approx(300.0)
+    }
+
+
 def test_evaluations_count_and_windows_up_to_the_target_have_their_own_carbon(hours):
     windows = [window(0, 0, 60, KWH, loss=2.0), window(0, 60, 30, KWH, kind="val", loss=0.9), window(1, 90, 30, KWH)]
     metrics, _ = footprint_of(windows, intensity=hours(), price=0.5, target_loss=1.0)

@@ -53,15 +53,19 @@ def test_memory_that_is_freed_or_stops_to_grow_is_no_leak(make, epochs, noise_mb
     assert len(found(lambda noise: make(noise, epochs), noise_mb)) <= 3
 
 
-def test_growth_is_a_metric_and_a_note_also_if_the_memory_of_an_epoch_is_not_known():
-    epochs = [{"epoch/process_memory_bytes": 1e9 + 3e6 * number + number % 2} for number in range(8)]
+def test_growth_is_a_metric_and_a_note_also_if_epochs_or_their_memory_are_not_known():
+    epochs = {number: {"epoch/process_memory_bytes": 1e9 + 3e6 * number + number % 2} for number in range(1, 13)}
     metrics = growth_metrics(epochs)
     assert metrics["total/memory_growth_bytes"] == pytest.approx(3e6, rel=1e-3)
     assert [*metrics] == ["total/memory_growth_bytes", "total/memory_growth_uncertainty_bytes"]
     (note,) = growth_notes(metrics)
     assert "MB per epoch" in note
-    assert growth_metrics([*epochs[:3], {}, *epochs[4:]])["total/memory_growth_bytes"] == pytest.approx(3e6, rel=1e-3)
-    assert growth_metrics(epochs[:5]) == growth_metrics([*epochs[:5], {}, {}]) == {}
+    for unknown in ({4}, {2, 4, 6, 7}):
+        known = {number: epochs[number] for number in epochs if number not in unknown}
+        for some in (known, {**epochs, **{number: {} for number in unknown}}):
+            assert growth_metrics(some)["total/memory_growth_bytes"] == pytest.approx(3e6, rel=1e-3)
+    few = {number: epochs[number] for number in range(1, 6)}
+    assert growth_metrics(few) == growth_metrics({**few, 6: {}, 7: {}}) == {}
     assert growth_notes({}) == []
 
 

@@ -145,6 +145,28 @@ def test_epochs_after_the_last_of_two_resumptions_are_warm_up_again(tmp_path, mo
 
 
 @pytest.mark.parametrize(
+    ("boottime_s", "suspended_s"), [(None, [None] * 3), (105, [None, 3.5, 3.5]), (100, [5.0, 8.5, 8.5])]
+)
+def test_windows_have_the_suspensions_of_the_machine_since_their_clock(tmp_path, monkeypatch, boottime_s, suspended_s):
+    """It was suspended for 5 s before the first window, and for 3.5 s before the second."""
+    energy = {"opened_ns": 0, "closed_ns": 1, "term": {}}
+    monkeypatch.setattr(
+        recording, "build_window",
+        lambda opened, *_, **keywords: WindowRecord(
+            {"window": opened.window, "epoch": opened.epoch, "metrics": {}, "energy": energy}, [], {}
+        ),
+    )  # fmt: skip
+    clock = {"wall_s": 1e9, "monotonic_ns": 100 * 10**9, "boottime_ns": boottime_s and boottime_s * 10**9}
+    plan = SimpleNamespace(record=Record(tmp_path), job=job_of(), targets={}, run=run_info(clock=clock))
+    made = Recording(plan, Mock(), Mock(drift_messages=list), Mock())
+    found = []
+    for epoch, after_s in enumerate((5.04, 8.5, 8.5)):
+        made.add(WindowOpening("epoch", epoch, 9), WindowMeasured([], []), None, Reading(0, {}, suspended_s=after_s))
+        found.append(made.last.get("suspended_s"))
+    assert found == [pytest.approx(value, abs=0.05) if value else None for value in suspended_s]
+
+
+@pytest.mark.parametrize(
     ("drift_w", "marks", "is_settled"), [(0.0, [True, True, False, False], True), (9.0, [True] * 4, False)]
 )
 def test_epochs_are_warm_up_until_the_device_has_settled(tmp_path, monkeypatch, drift_w, marks, is_settled):
@@ -238,12 +260,22 @@ def test_metered_gpus_must_be_those_that_train():
             check_metered(plan, Mock(domains={"gpu0": None}))
 
 
+@pytest.mark.parametrize("command", [None, ["train.py"]])
+def test_hint_for_gpus_that_are_not_metered_names_no_key_that_a_script_lacks(command):
+    job = job_of(measure={"command": command})
+    plan = SimpleNamespace(run=run_info(training={"accelerator": "cuda:0", "gpus": ["5678"]}), gpus=["GPU-12"], job=job)
+    with pytest.raises(RuntimeError) as refusal:
+        check_metered(plan, Mock(domains={"gpu0": None}))
+    (problem,) = refusal.value.problems
+    assert ("strategy.ranks" in problem.hint, "--nproc_per_node" in problem.hint) == (not command, bool(command))
+
+
 def test_measurement_of_peaks_is_disturbed_by_other_processes_between_its_borders():
     """A GPU is shared at one of the first two borders; other processes use the processor between the last two."""
     marks_ns, lists, own_pids, replies = [], iter([["process 8"], []]), set(), []
 
     def window(opened_ns, closed_ns):
-        assert [opened_ns, closed_ns] == pytest.approx(marks_ns[-2:], abs=50_000_000)
+        assert marks_ns[-2] <= opened_ns <= marks_ns[-1] <= closed_ns <= time.monotonic_ns()
         return CpuUse(0.4, is_contended=len(marks_ns) == 3)
 
     load = Mock(mark=lambda: marks_ns.append(time.monotonic_ns()), window=window)

@@ -136,7 +136,7 @@ def counter(period_s=0.001):
 class SimulatedRun:
     """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
 
-    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, key="power_limit", **auto):
+    def __init__(self, monkeypatch, folder, gpu, epochs=4, meter=None, key="power_limit", command=None, **auto):
         self.monkeypatch, self.gpu, self.epochs = monkeypatch, gpu, epochs
         self.run, self.texts, self.limits_at_start = run_info(), [], []
         self.said = []  # texts with the time of the GPU's clock
@@ -145,7 +145,7 @@ class SimulatedRun:
         self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
         plan = SimpleNamespace(
             targets={key: (gpu, target)},
-            job=job_of(**{key: "auto"}, auto={"settle_s": 0, **auto}),
+            job=job_of(**{key: "auto"}, auto={"settle_s": 0, **auto}, measure={"command": command}),
             node=SimpleNamespace(nodes=1),
             record_settings=lambda applied: setattr(self.run, "applied", dict(applied)),
             run=self.run,
@@ -385,6 +385,14 @@ def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_on
         too_short.train(steps, first=first)
         assert (too_short.search["chosen"], too_short.search["probes"]) == ("250 W", [])
         assert any(text.startswith("warning: no power limit was probed") for text in too_short.texts)
+
+
+@pytest.mark.parametrize("command", [None, ["train.py"]])
+def test_hint_for_a_training_that_was_too_short_names_no_key_that_a_script_lacks(run, command):
+    simulated = run(SimulatedGpu(), epochs=1, command=command)
+    simulated.train(5)
+    (warning,) = [text for text in simulated.texts if "was probed" in text]
+    assert ("`epochs=`" in warning, "script" in warning) == (not command, bool(command))
 
 
 @pytest.mark.parametrize(

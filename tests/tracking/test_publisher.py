@@ -1,11 +1,11 @@
 """The publisher works between windows only, and MLflow's errors do not affect the run."""
 
+import os
 import re
 import shutil
 import socket
 import sqlite3
 import threading
-import time
 from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
 
@@ -78,7 +78,6 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_rec
     assert queued_folders() == ["0"], "the next command closes it"
 
 
-@pytest.mark.timed
 def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_for_it(
     make_record, store, open_by, monkeypatch
 ):
@@ -88,7 +87,7 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     def hang():
         calls.append("earlier")
         try:
-            released.wait(10)  # cannot be interrupted, like a query of a database
+            released.wait(LONG_S)  # cannot be interrupted, like a query of a database
         finally:
             calls.append("earlier ended")
         return store
@@ -96,11 +95,10 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     open_by(hang)
     earlier = Tracker(make_record(0), SERVER)
     earlier.start()
-    started = time.monotonic()
     for _ in range(3):
         earlier.flush(limit_s=0.05)
     assert "no answer within 0.1 s" in earlier.close(limit_s=0.1)
-    assert time.monotonic() - started < 3
+    assert calls == ["earlier"], "it still lasts, and nothing waited for it"
     open_by(lambda: calls.append("later") or store)
     later = Tracker(make_record(1), SERVER)
     later.start()
@@ -110,14 +108,16 @@ def test_hanging_call_delays_no_window_is_not_repeated_and_the_next_run_waits_fo
     assert len(runs_of(store)) == 1
 
 
-@pytest.mark.timed
-def test_windows_are_published_beside_a_script_which_does_not_wait(make_queued, store):
-    tracker = Tracker(make_queued(0, state=None, **this_process()._asdict()), destination_of(MLFLOW))
-    began_s = time.monotonic()
+def test_windows_are_published_beside_a_script_which_does_not_wait(make_queued, store, open_by):
+    released, calls = threading.Event(), []
+    open_by(lambda: calls.append(released.wait(LONG_S)) or store)
+    tracker = Tracker(make_queued(0, state=None, **this_process()._asdict()), SERVER)
     tracker.publish_beside(LONG_S)
     tracker.publish_beside(LONG_S)  # the first call lasts
-    assert time.monotonic() - began_s < 1
+    assert calls == [], "nothing waited for it"
+    released.set()
     assert wait_until(lambda: [run.data.tags.get("epochmeter.windows") for run in runs_of(store)] == ["6"], LONG_S)
+    assert calls == [True]
 
 
 def test_publishing_between_windows_takes_a_fiftieth_of_the_time_at_most(make_record, monkeypatch):
@@ -138,7 +138,10 @@ def test_publishing_between_windows_takes_a_fiftieth_of_the_time_at_most(make_re
 
 @contextmanager
 def trickling_server():
-    """Answer each request by one byte per 0.2 s, without an end; yield the address, and the number of requests."""
+    """Answer each request by one byte per 0.2 s, for hours; yield the address, and the requests.
+
+    What waits for an answer does not end.
+    """
     requests = []
 
     def trickle(connection):
@@ -170,20 +173,16 @@ def test_trickling_server_ends_neither_a_run_late_nor_delays_the_next(make_queue
         tracker = Tracker(make_queued(0), destination)
         tracker.start()
         wait_until(lambda: requests)  # MLflow is loaded, and its request is not answered
-        started = time.monotonic()
         assert "no answer within 0.5 s\n" in tracker.close(0.5)
         assert Tracker(make_record(1)).wait_for_previous(pytest.fail) == []
-        assert time.monotonic() - started < 10
     assert queued_folders() == ["0"]
 
 
 def test_trickling_server_delays_no_report(make_record, monkeypatch):
     with trickling_server() as (destination, _):
-        started = time.monotonic()
         process = MlflowProcess({"name": "mlflow", **destination._asdict()})
         with pytest.raises(TimeoutError, match=r"no answer within 0\.5 s"):
             process.call(0.5, run_links, ["sweep"], *destination)
-        assert time.monotonic() - started < 5
 
 
 def test_locked_database_is_one_warning_without_a_traceback(make_queued, template, tmp_path, capfd):
@@ -207,12 +206,11 @@ def test_locked_database_is_one_warning_without_a_traceback(make_queued, templat
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.timed
 def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, queued_folders):
-    publisher, started = Tracker(record := make_queued(0), OFFLINE), time.monotonic()
+    publisher = Tracker(record := make_queued(0), OFFLINE)
     publisher.start()
     publisher.flush(LONG_S)
-    assert time.monotonic() - started < 2
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "0", "no call waits for a server that is down"
     warning, hint = publisher.close().splitlines()
     assert re.search(r": request to http://127.0.0.1:9 failed: \[Errno 111\] \w+ \w+$", warning)
     assert hint.endswith(f"python src/publish.py --uri {OFFLINE.uri} {record.folder.parent}")

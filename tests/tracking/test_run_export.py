@@ -174,6 +174,12 @@ def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record):
         assert {point.when_ms for point in points} == {closed_s * 1000}
 
 
+def test_time_of_a_window_includes_the_suspensions_of_the_machine(record):
+    window = {**record.windows()[0], "suspended_s": 90.5}
+    (points,) = window_scalars(read(record), [window])
+    assert {point.when_ms for point in points} == {CLOSED_MS + 90_500}
+
+
 def test_power_and_gauges_are_curves_in_ms_since_their_first_row(record):
     assert list(curve_scalars(read(record), record.windows())) == []
     record.append_power([2 * SECOND_NS, 2 * SECOND_NS + 5_000_000], {"total": [10.0, 12.0]})

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,6 +231,14 @@ def test_overhead_that_noise_hides_is_undecided():
     (line,) = lines("overhead", machine)
     assert (line["state"], line["again"]) == (UNTESTED, True)
     assert line["why"].startswith("undecided")
+
+
+@pytest.mark.parametrize(("minutes", "pairs"), [(1, 6), (5, 6), (10, 12), (20, 24)])
+def test_overhead_is_measured_in_as_many_pairs_as_the_interval_of_a_median_needs(minutes, pairs):
+    machine, asked = replace(gpu(), minutes=minutes), []
+    machine.programs.overhead = lambda count: [asked.append(count)] and [1.01] * count
+    (line,) = lines("overhead", machine)
+    assert (asked, line["details"]["pairs"], line["state"]) == ([pairs], pairs, PASSED)
 
 
 def test_peak_without_a_datasheet_is_compared_with_itself():

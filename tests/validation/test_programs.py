@@ -9,6 +9,7 @@ import pytest
 from project import ROOT
 
 from epochmeter.shared.problem import MachineError
+from epochmeter.validation import programs
 from epochmeter.validation.programs import KnownPrograms, LoadProcess, Turns, known_times, pairs
 
 
@@ -61,6 +62,15 @@ def test_load_that_cannot_run_says_why(tmp_path):
         LoadProcess(str(python), "cpu")
 
 
+def test_load_that_gives_no_answer_is_ended_at_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "LIMIT_S", 0.2)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 3600\n")
+    python.chmod(0o755)
+    with pytest.raises(MachineError, match=r"the known load cannot run: it gave no answer within 0\.2 s"):
+        LoadProcess(str(python), "cpu")
+
+
 def test_known_times_leave_out_the_first_epoch_and_other_output():
     output = 'a warning\n{"stall": 9.0}\n{"stall": 1.0}\n{"stall": 2.0}\n'
     assert known_times(output) == [{"stall": 1.0}, {"stall": 2.0}]
@@ -107,5 +117,7 @@ def test_load_that_is_killed_is_an_error_not_a_hang(load):
     """The last test of this file, which ends its process."""
     load.switch([(0.5, 10.0)])
     os.kill(load._process.pid, signal.SIGKILL)
-    with pytest.raises(MachineError, match="cannot run"):
+    with pytest.raises(MachineError, match="cannot run: it ended with -9"):
         load.pulses()
+    with pytest.raises(MachineError, match="cannot run: it ended with -9"):
+        load.peaks(1)  # of a later check

@@ -117,8 +117,4 @@ def members(group):
 
 def wait_for_no_holder(journal):
     """The process that held the setting has ended with its parent, at the latest after a moment."""
-    for _ in range(100):
-        if len(journal.unrestored()) == len(list(journal.folder.glob("*.json"))):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a process still holds the setting")
+    wait_until(lambda: len(journal.unrestored()) == len(list(journal.folder.glob("*.json"))))

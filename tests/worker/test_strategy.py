@@ -1,11 +1,13 @@
 """Strategies; two real ranks over gloo are compared with one process that trains on the same samples."""
 
 import json
+from functools import cache
 from multiprocessing import get_context
 
 import pytest
 import torch
 from project import free_ports
+from timed import repeat_of
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, make_trainer
 
@@ -42,10 +44,15 @@ def test_rank_seeds_are_unique_across_seeds():
     assert [rank_seed(seed, 0) for seed in range(3)] == [0, 1, 2]
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
+@pytest.fixture
+def ranks(request, tmp_path_factory):
     """Results of two ranks, and their record."""
-    folder = tmp_path_factory.mktemp("ranks")
+    return results_of_ranks(tmp_path_factory.getbasetemp() / f"ranks{repeat_of(request)}")
+
+
+@cache
+def results_of_ranks(folder):
+    folder.mkdir()
     (port,) = free_ports(1)
     # Forking is fast, as torch is imported already, but a process with CUDA cannot train after it.
     context = get_context("spawn" if torch.cuda.is_available() else "fork")
@@ -120,6 +127,7 @@ def test_evaluation_uses_rank_0_buffers_and_uneven_shards_do_not_hang(ranks):
     assert (first["validation"]["weight"], second["validation"]["weight"]) == (3, 2)
 
 
+@pytest.mark.timed
 def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):
     (message,) = messages(ranks[0][0]["slow"], WindowMeasured)
     swift, slow = (rank.parts for rank in message.ranks)

@@ -20,8 +20,9 @@ from epochmeter.shared.problem import input_error
 
 ATTACHED = "EPOCHMETER_ATTACHED"
 """Environment variable of a process that measures the script that started it: the pipe to the script."""
-RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_](?:gpus|accelerators))[= ](\d+)\b")
+RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_](?:gpus|accelerators))[= ]([1-9]\d*)\b")
 """Options for the number of ranks: of torchrun, accelerate and deepspeed, or of a script that starts them itself."""
+RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 
 
 def check_placeholders(command: Sequence[str], keys: Sequence[str]) -> None:

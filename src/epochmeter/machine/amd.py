@@ -20,6 +20,7 @@ APU_IDS = ("0x74a0",)
 """Device ID of MI300A, an APU without the file by which the driver shows the others."""
 ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fraction": "mem_activity_acc"}
 """Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
+WRAP = 1 << 32  # of these, and of the counter of cycles, which is 0 again after 50 days
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
 """Metric -> counters of the links to other GPUs, in KiB."""
 PERFORMANCE_LEVEL = "AMDSMI_DEV_PERF_LEVEL_"  # begins amdsmi's names of performance levels
@@ -145,13 +146,14 @@ class AmdCounters(AmdSmiGpu):
         seconds = sum(increases("system_clock_counter")) * NANOSECOND
         if seconds <= 0:
             return {}
-        cycles = sum(increases("accumulation_counter")) or seconds / CYCLE_S
+        cycles = sum(increases("accumulation_counter")) % WRAP or seconds / CYCLE_S
         percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
-        metrics = {metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values}
+        metrics = {metric: values[0] % WRAP * PERCENT / cycles for metric, values in percents.items() if values}
         if any(fraction > MAX_FRACTION for fraction in metrics.values()):
             raise OSError(f"GPU {self.bus}: the counters {', '.join(ACTIVITIES.values())} have an unknown unit")
-        kibibytes = {metric: increases(name) for metric, name in LINKS.items()}
-        return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values}
+        traffic = {metric: increases(name) for metric, name in LINKS.items()}
+        counted = {metric: values for metric, values in traffic.items() if values and min(values) >= 0}  # else: reset
+        return metrics | {metric: sum(values) * KIBIBYTE / seconds for metric, values in counted.items()}
 
 
 def replace_client(replacement: Any) -> None:

@@ -31,16 +31,17 @@ class Readings:
             self._at_borders.add(reading.at_ns)
 
     def at(self, at_ns: int) -> Reading:
-        """Return the reading at a moment, interpolated between the two around it, else the nearest one.
+        """Return the reading at a moment, interpolated between the two around it, else the nearest one as it is.
 
-        Its begin and end enclose the nearest reading. `ValueError` if there is none.
+        Its begin and end enclose the nearest reading, and `apart_ns` is the distance of that one. `ValueError` if there
+        is none.
         """
         before, after = self._around(at_ns)
         if before is None or after is None:
             nearest = before or after
             if nearest is None:
                 raise ValueError("the meter was not read")
-            return nearest
+            return nearest._replace(apart_ns=abs(nearest.at_ns - at_ns))
         nearest = min((before, after), key=lambda reading: abs(reading.at_ns - at_ns))
         return Reading(
             at_ns,

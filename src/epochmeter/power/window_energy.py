@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epochmeter.machine.energy_codes import EnergyCode, Finding, Findings
+from epochmeter.machine.suspension import suspended_ns
 from epochmeter.power.cross_checks import Disagreement, find_disagreements
 from epochmeter.power.instrument import mean_age_s, oldest_s, shortest_s
 from epochmeter.power.meter import EnergyMeter, Joules
@@ -28,8 +29,8 @@ class Reading(NamedTuple):
     """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken.
 
     `suspended_s` is how long the machine had been suspended since it booted, which the monotonic clock excludes.
-    `apart_ns` is the time to the nearest reading, if this one was interpolated. `failures` has why counters are
-    missing, and `conditions` the settings that the energy depends on.
+    `apart_ns` is the time to the nearest reading, if this one was interpolated or is that one. `failures` has why
+    counters are missing, and `conditions` the settings that the energy depends on.
     """
 
     at_ns: int
@@ -95,8 +96,8 @@ def take_reading(meter: EnergyMeter, *, fresh: bool = True) -> Reading:
     joules = meter.read(fresh=fresh)
     ended_ns = time.monotonic_ns()
     at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
-    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
     borders_ns = at_ns - begun_ns, ended_ns - at_ns
+    suspended_s = suspended_ns() * NANOSECOND
     return Reading(at_ns, joules, *borders_ns, suspended_s, failures=meter.failures, conditions=meter.conditions())
 
 

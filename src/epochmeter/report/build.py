@@ -1,8 +1,9 @@
 """Build a report: filter the runs, group repeats, run the analyses and specify the charts."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def build_report(
         pairs, title = compared.pairs, f"{title} against {against.title}"
         banner += [f"{against.title}: {text}" for text in render_notes("warnings", earlier.selection)]
         notes += render_notes("shared", shared)
-        notes += [f"{against.title}: {text}" for text in render_notes("left_out", earlier.selection)]
+        for macro in ("left_out", "energy_doubts"):
+            notes += [f"{against.title}: {text}" for text in render_notes(macro, earlier.selection)]
     elif result and result.baseline:
         baseline = result.baseline.configuration
         pairs = [(baseline, other) for other in subject.ranked if other is not baseline]
@@ -119,14 +121,27 @@ def build_report(
     }
     last = {"footprint": footprint.analyze(sweep.runs), "failures": failed}
     analyses |= {**analyze_runs(selection.runs, without=[*analyses, *last]), **last}
-    compared_runs = {run for pair in pairs or () for configuration in pair for run in configuration.runs}
-    ranked_runs = {run for configuration in subject.ranked for run in configuration.runs}
-    measured = {"answer": ranked_runs, "comparison": compared_runs, "gate": compared_runs}
-    warnings = {name: " ".join(render_notes("disturbed", [*runs])) for name, runs in measured.items()}
+    warnings = _warnings(subject.ranked, [*chain.from_iterable(pairs or ())], bounds or {})
     pages = [Page(name, results, warnings.get(name, "")) for name, results in analyses.items() if results]
     pages.sort(key=lambda page: not page_part(page, "opening"))  # the subject of an experiment comes first
     shown = subject.configurations or group_repeats(selection.excluded)
     return Report(title, _about(shown), selection.ended, pages, charts, banner, notes, _heading(shown))
+
+
+def _warnings(
+    ranked: Sequence[Configuration], compared: Sequence[Configuration], bounds: Mapping[str, float]
+) -> dict[str, str]:
+    """Return what makes the verdicts of pages doubtful, by page: disturbed runs, and energies that do not hold."""
+    verdicts = {"answer": (ranked, True), "comparison": (compared, True), "gate": (compared, "energy" in bounds)}
+    return {
+        name: " ".join(render_notes("disturbed", _runs_of(configurations), has_energy))
+        for name, (configurations, has_energy) in verdicts.items()
+    }
+
+
+def _runs_of(configurations: Iterable[Configuration]) -> list[Run]:
+    """Return the runs of configurations, each once."""
+    return [*dict.fromkeys(run for configuration in configurations for run in configuration.runs)]
 
 
 def analyze_runs(runs: Sequence[Run], without: Sequence[str]) -> dict[str, object]:
@@ -175,7 +190,7 @@ def _about(configurations: Sequence[Configuration]) -> str:
     """Return the number of runs with their common model, dataset and machine, as a sentence."""
     if not configurations:
         return ""
-    runs = [run for configuration in configurations for run in configuration.runs]
+    runs = _runs_of(configurations)
     first, keys = configurations[0], [key for key in COMMON_KEYS if key not in varied(configurations)]
     shared = [f"{key} {first.value(key)}" for key in keys if key != "strategy" or first.strategy != SINGLE]
     facts = {

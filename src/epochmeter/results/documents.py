@@ -232,6 +232,7 @@ class WindowDetails(TypedDict, total=False):
     warmup: bool  # for another reason than its number, as are the next two
     partial: bool
     paused: bool
+    suspended_s: float  # how long the machine was suspended since the clock of its start; absent if it was not
     flags: dict[str, str]  # disturbance -> reason
     of_ranks: list[dict[str, float | None]]
     rank_steps: int

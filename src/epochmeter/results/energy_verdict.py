@@ -7,8 +7,8 @@ from epochmeter.results.documents import EnergyVerdict
 from epochmeter.results.run_info import Energy, RunInfo
 from epochmeter.results.summary import (
     Window,
+    averaged_windows,
     collect_flags,
-    is_averaged,
     mean_energy_note,
     no_total_note,
     training_windows,
@@ -29,7 +29,7 @@ def energy_verdicts(
 ) -> dict[str, EnergyVerdict]:
     """Return the verdict on the energy by section of the metrics: `steady` and `total`."""
     every = training_windows(windows)
-    steady = [window for window in every if window["window"] == "epoch" and is_averaged(window, warmup_epochs)]
+    steady = averaged_windows(every, warmup_epochs)
     total_notes = no_total_note(every) if every else [NO_WINDOW]
     steady_notes = mean_energy_note(every, warmup_epochs) if steady else [NO_MEAN_EPOCH]
     if not every:

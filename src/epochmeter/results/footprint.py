@@ -143,7 +143,8 @@ def _mean_intensity(windows: Sequence[Window], run: RunInfo, value: float | str)
         return intensity, intensity, intensity
     for window in windows:
         clock, energy = run.clock_of(window["epoch"]), window["energy"]
-        begin_s, end_s = clock.unix_s(energy["opened_ns"]), clock.unix_s(energy["closed_ns"])
+        # Of a window in which the machine was suspended, the energy counts as used after that.
+        begin_s, end_s = (clock.unix_s(energy[at], window.get("suspended_s", 0.0)) for at in ("opened_ns", "closed_ns"))
         for hour in range(int(begin_s // HOUR_S), math.ceil(end_s / HOUR_S)):
             if (grams := intensity.get(hour)) is None:
                 missing = datetime.fromtimestamp(hour * HOUR_S, timezone.utc)

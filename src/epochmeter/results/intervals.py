@@ -4,9 +4,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 BOUND = 0.975  # probability that one bound of a 95 % interval holds
-NORMAL = 1.96  # this quantile of the normal distribution
+MIN_OF_MEDIAN = 6  # fewest values whose median has such an interval
 
 
 def load_quantiles() -> None:
@@ -33,8 +34,14 @@ def half_width(values: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a median, from order statistics: it assumes no distribution."""
-    ordered = sorted(values)
-    count = len(ordered)
-    reach = math.ceil(NORMAL * math.sqrt(count) / 2)
-    return ordered[max(0, count // 2 - reach)], ordered[min(count - 1, count // 2 + reach)]
+    """Return the 95 % confidence interval of a median, from order statistics: it assumes no distribution.
+
+    The number of values below the median is binomial. Even the range of fewer than `MIN_OF_MEDIAN` values is no such
+    interval, and raises ValueError.
+    """
+    ordered, count = sorted(values), len(values)
+    at_most = accumulate(math.comb(count, below) / 2**count for below in range(count))  # probabilities
+    rank = sum(probability <= 1 - BOUND for probability in at_most)  # of the lower bound, from 1
+    if not rank:
+        raise ValueError(f"{count} values have no 95 % interval of their median, which needs {MIN_OF_MEDIAN}")
+    return ordered[rank - 1], ordered[-rank]

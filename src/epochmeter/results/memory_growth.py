@@ -55,11 +55,14 @@ def memory_growth(points: Sequence[tuple[int, float]]) -> Growth | None:
     return whole if goes_on and whole.bytes >= MIN_GROWTH_BYTES else None
 
 
-def growth_metrics(epochs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the significant growths of a run's memory by metric name, from the metrics of its epochs after warm-up."""
+def growth_metrics(epochs: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Return the significant growths of a run's memory by metric name, from its epochs after warm-up.
+
+    `epochs` has the number of each epoch, in order, and its metrics; numbers may be missing, as of suspended epochs.
+    """
     metrics: dict[str, float] = {}
     for memory, growth, uncertainty in GROWTHS.values():
-        named = [(number, epoch.get(f"epoch/{memory}")) for number, epoch in enumerate(epochs)]
+        named = [(number, epoch.get(f"epoch/{memory}")) for number, epoch in epochs.items()]
         if found := memory_growth([(number, value) for number, value in named if value is not None]):
             metrics |= {f"total/{growth}": found.bytes, f"total/{uncertainty}": found.half_bytes}
     return metrics

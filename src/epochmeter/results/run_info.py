@@ -53,9 +53,18 @@ class Clock(Fields):
     monotonic_ns: int
     boottime_ns: int | None = None  # includes suspensions; None in older records
 
-    def unix_s(self, at_ns: float) -> float:
-        """Return the Unix time of a time of the monotonic clock."""
-        return self.wall_s + (at_ns - self.monotonic_ns) * NANOSECOND
+    @property
+    def suspended_s(self) -> float | None:
+        """How long the machine had been suspended since it booted, in seconds; None if it is not known."""
+        return None if self.boottime_ns is None else (self.boottime_ns - self.monotonic_ns) * NANOSECOND
+
+    def unix_s(self, at_ns: float, suspended_s: float = 0.0) -> float:
+        """Return the Unix time of a time of the monotonic clock.
+
+        Args:
+            suspended_s: How long the machine was suspended between this moment and that time.
+        """
+        return self.wall_s + (at_ns - self.monotonic_ns) * NANOSECOND + suspended_s
 
     def change_s(self, now: "Clock") -> float | None:
         """Return by how much the time of day was set from this moment to `now`, in seconds; None if it is not known."""

@@ -96,10 +96,14 @@ def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
     return int(epoch["epoch"]) >= warmup_epochs and is_steady(epoch)
 
 
+def averaged_windows(windows: Iterable[Window], warmup_epochs: int) -> list[Window]:
+    """Return the epochs whose means are the `steady/` metrics."""
+    return [window for window in windows if window["window"] == "epoch" and is_averaged(window, warmup_epochs)]
+
+
 def averaged_epochs(windows: Iterable[Window], warmup_epochs: int) -> list[Mapping[str, float]]:
     """Return the metrics of the epochs whose means are the `steady/` metrics."""
-    epochs = (window for window in windows if window["window"] == "epoch")
-    return [epoch["metrics"] for epoch in epochs if is_averaged(epoch, warmup_epochs)]
+    return [epoch["metrics"] for epoch in averaged_windows(windows, warmup_epochs)]
 
 
 def steady_metrics(epochs: Sequence[Window], steps: FloatArray) -> dict[str, float]:
@@ -282,7 +286,7 @@ def _is_estimated(windows: Sequence[Window]) -> bool:
 
 def mean_energy_note(windows: Sequence[Window], warmup_epochs: int) -> list[str]:
     """Return a note on the number of epochs behind a run's mean energy, if some steady epochs have no energy."""
-    steady = [window for window in windows if window["window"] == "epoch" and is_averaged(window, warmup_epochs)]
+    steady = averaged_windows(windows, warmup_epochs)
     metered, count = len(metered_epochs(steady)), len(steady)
     if not 0 < metered < count:
         return []

@@ -215,7 +215,8 @@ class LimitProbing:
         self._search = None
         if not search.probes:
             self._describe({"ended": reason, "chosen": self._targets[self._default].setting, "probes": []})
-            problem = Problem(f"no {self._name} was probed: {reason}", "train longer: epochs=")
+            hint = "let the script train longer" if self._plan.job.measure.command else "train longer: raise `epochs=`"
+            problem = Problem(f"no {self._name} was probed: {reason}", hint)
             self._terminal.warn(format_problem(problem, "warning"))
             return
         choice = search.choice()

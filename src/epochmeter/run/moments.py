@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.config.script import ATTACHED
+from epochmeter.machine.suspension import suspended_ns
 from epochmeter.results.run_info import Attempt, Clock, Moments, RunInfo
 from epochmeter.shared.process_identity import start_ticks
 from epochmeter.shared.record import (
@@ -39,8 +40,7 @@ def process_started_ns(pid: int) -> int | None:
     ticks = start_ticks(pid)
     if ticks is None:
         return None
-    suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    return int(ticks) * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - suspended_ns
+    return int(ticks) * 1_000_000_000 // os.sysconf("SC_CLK_TCK") - suspended_ns()
 
 
 def ended_attempt(record: Record, earlier: RunInfo, epochs: int, now: RunInfo, resumed: Clock) -> Attempt:

@@ -22,6 +22,7 @@ from epochmeter.config.script import ATTACHED
 from epochmeter.config.secrets import conceal_tree
 from epochmeter.machine import host
 from epochmeter.machine.gpus import Gpu, meter_id
+from epochmeter.machine.suspension import suspended_ns
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results.quantities import span
@@ -251,8 +252,8 @@ def recorded_differences(job: Job, run: RunInfo, recorded_keys: Document, record
 
 def read_clock() -> Clock:
     """Return the present time by the clocks that relate the record's times to the time of day."""
-    boottime_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # includes suspensions
-    return Clock(wall_s=time.time(), monotonic_ns=time.monotonic_ns(), boottime_ns=boottime_ns)
+    wall_s, monotonic_ns = time.time(), time.monotonic_ns()
+    return Clock(wall_s=wall_s, monotonic_ns=monotonic_ns, boottime_ns=monotonic_ns + suspended_ns())
 
 
 def now() -> str:

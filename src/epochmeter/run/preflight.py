@@ -168,8 +168,12 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
 
 
 def check_capacity(job: Job, root: Path) -> None:
-    """Refuse a job with too many processes, or a dataset without its folder or disk space; raises InputError."""
-    check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
+    """Refuse a job with too many processes, or a dataset without its folder or disk space; raises InputError.
+
+    A script starts its own processes, of which only the ranks are known.
+    """
+    if not job.measure.command:
+        check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
     if isinstance(job.threads, int):
         check_threads(job.threads, job.strategy.processes, usable_cores())
     dataset, folder = job.dataset, training_folder(job.dataset, job.storage, root)

@@ -25,6 +25,7 @@ from epochmeter.results.straggler_of_run import straggler_of
 from epochmeter.results.summary import (
     Window,
     averaged_epochs,
+    averaged_windows,
     energy_warning,
     group_notes,
     idle_metrics,
@@ -73,7 +74,8 @@ def end_time(plan: Plan) -> datetime:
     """Return the end of a run: now, but that of the last window if the script ran before this command."""
     windows = plan.record.windows() if plan.job.measure.events else []
     if windows and plan.run.clock:
-        return datetime.fromtimestamp(plan.run.clock.unix_s(windows[-1]["closed_ns"]))
+        last = windows[-1]
+        return datetime.fromtimestamp(plan.run.clock.unix_s(last["closed_ns"], last.get("suspended_s", 0.0)))
     return datetime.now()
 
 
@@ -101,7 +103,8 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     failure = result.failure.to_fields() if result.failure else None
     epochs = averaged_epochs(windows, job.warmup_epochs)
     if not result.trainings:
-        result.metrics.update(growth_metrics(epochs))
+        steady = averaged_windows(windows, job.warmup_epochs)
+        result.metrics.update(growth_metrics({epoch["epoch"]: epoch["metrics"] for epoch in steady}))
         result.notes += growth_notes(result.metrics)
     verdict = find_verdict(result.metrics, run.medium, "steady", epochs)
     if result.trainings:

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.config.script import RANKS_HINT
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
@@ -25,7 +26,7 @@ from epochmeter.run.job_status import NOT_SENT, JobStatus
 from epochmeter.run.plan import Plan
 from epochmeter.run.settling import WarmUp
 from epochmeter.run.stage_energy import StageMeter
-from epochmeter.run.window_record import build_window
+from epochmeter.run.window_record import MIN_SUSPENSION_S, build_window
 from epochmeter.run.window_verdict import with_changed_settings
 from epochmeter.segmentation.windows import PhaseStretches
 from epochmeter.shared import protocol
@@ -176,11 +177,20 @@ class Recording:
         of_script |= {} if training is None else {"training": training}
         of_script |= {"loading": loading} if loading and opened.window == "epoch" else {}
         validity = with_changed_settings(window.line, drift)
-        self._unsaved = {**window.line, "metrics": metrics, **validity, **of_script, **warmup, **remarks}
+        suspended = self._suspension(opened.epoch, after)
+        self._unsaved = {**window.line, "metrics": metrics, **validity, **of_script, **warmup, **suspended, **remarks}
         self._forecaster.add(self._unsaved)
         self._check_budget(self._unsaved)
         self._report(opened, self._unsaved)
         return self._reply(self._unsaved, window.no_energy)
+
+    def _suspension(self, epoch: int, after: Reading) -> dict[str, float]:
+        """Return how long the machine was suspended since the clock that times an epoch; empty if it was not."""
+        clock = self._plan.run.start_of(epoch).clock
+        if clock is None or clock.suspended_s is None:
+            return {}
+        suspended_s = after.suspended_s - clock.suspended_s
+        return {"suspended_s": round(suspended_s, 3)} if suspended_s >= MIN_SUSPENSION_S else {}
 
     def _report(self, opened: WindowOpening, line: Mapping[str, Any]) -> None:
         """Report a window to the job scheduler; the rest is forecast when an epoch and its evaluation have ended."""
@@ -290,8 +300,9 @@ def check_metered(plan: Plan, meter: EnergyMeter) -> None:
     are_complete = len(trained) == len(plan.gpus) or may_be_fewer
     if on_cpu or (trained and not (are_metered and are_complete)):
         training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
+        own = "select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`"
         raise machine_error(
             f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered",
-            "select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`; if the CPU trains, set "
-            "`device=cpu`, or `device.python=` to an interpreter whose torch finds the GPU",
+            f"{RANKS_HINT if plan.job.measure.command else own}; if the CPU trains, set `device=cpu`, or "
+            "`device.python=` to an interpreter whose torch finds the GPU",
         )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from epochmeter.config.installation import PACKAGE
 from epochmeter.config.request import users_environment
 from epochmeter.config.schema import Job
-from epochmeter.config.script import ATTACHED, filled_command, find_program, is_program
+from epochmeter.config.script import ATTACHED, RANKS_HINT, filled_command, find_program, is_program
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import deferred_signals
 from epochmeter.results.run_result import RunResult, slurm_problem
@@ -50,7 +50,6 @@ UNKNOWN = "unknown for a script: loss, accuracy,{} and the time of copies to the
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NO_FLOPS = " FLOPs (`measure.flops=true` counts them),"
 NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")
-RANKS_HINT = "give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
 MODULE_HINT = (
     "install it there, activate the environment that has it, or, without a launcher, give `device.python=PATH`"
 )

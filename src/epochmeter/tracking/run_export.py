@@ -225,7 +225,7 @@ def window_scalars(folder: RunFolder, windows: Sequence[Window], earlier_steps: 
         begin, end = end, end + step_count([window])
         window_losses = losses[begin - first : end - first]
         curve = loss_curve(window_losses if len(window_losses) == end - begin else (), begin)
-        when_ms = _boot_ms(run, window["epoch"]) + window["closed_ns"] // NS_PER_MS
+        when_ms = _boot_ms(run, window) + window["closed_ns"] // NS_PER_MS
         metrics = publishable(window["metrics"]).items()
         yield [
             *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
@@ -243,7 +243,7 @@ def curve_scalars(folder: RunFolder, windows: Sequence[Window]) -> Iterator[Scal
     """Yield power in W and the gauges over ms since the first sample; nothing that was not recorded."""
     if not windows:
         return
-    boot_ms = _boot_ms(folder.run, windows[-1]["epoch"])
+    boot_ms = _boot_ms(folder.run, windows[-1])
     for file, section in SECTIONS.items():
         start_ns = None
         for at_ns, _, means in downsample(folder.path / file, MAX_POINTS):
@@ -271,7 +271,7 @@ def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _boot_ms(run: RunInfo, epoch: int) -> int:
-    """Return the wall time of zero on the monotonic clock that timed an epoch, in ms."""
-    clock = run.clock_of(epoch)
-    return round(clock.wall_s * 1000) - clock.monotonic_ns // NS_PER_MS
+def _boot_ms(run: RunInfo, window: Window) -> int:
+    """Return the wall time of zero on the monotonic clock that timed a window, in ms."""
+    clock = run.clock_of(window["epoch"])
+    return round((clock.wall_s + window.get("suspended_s", 0.0)) * 1000) - clock.monotonic_ns // NS_PER_MS

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import socket
 import statistics
 import struct
@@ -39,11 +40,13 @@ def environment() -> dict[str, str]:
 
 
 class LoadProcess:
-    """A process that loads the device as requested."""
+    """A process that loads the device as requested; MachineError once it has ended, or if it gives no answer."""
 
     def __init__(self, python: str, device: str) -> None:
         """Start the load; MachineError if it cannot run."""
         self.device = device
+        self._limit_s = LIMIT_S
+        self._failure: MachineError | None = None
         command = [python, "-m", LOAD, device]
         self._process = subprocess.Popen(
             command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -57,7 +60,7 @@ class LoadProcess:
 
     def switch(self, switches: Sequence[Switch]) -> None:
         """Begin to switch the load on and off."""
-        self._request({"switch": [*switches]})
+        self._request({"switch": [*switches]}, sum(map(sum, switches)))
 
     def pulses(self) -> list[Pulse]:
         """Wait for the end of the last pause, and return the actual pulses."""
@@ -65,7 +68,7 @@ class LoadProcess:
 
     def work(self, seconds: float) -> None:
         """Begin work of a fixed number of operations."""
-        self._request({"work": seconds})
+        self._request({"work": seconds}, 2 * seconds)  # the first time, it is also counted
 
     def done(self) -> Work:
         """Wait for the end of the work."""
@@ -79,11 +82,15 @@ class LoadProcess:
     @contextmanager
     def kernels(self, mix: str, seconds: float) -> Iterator[None]:
         """Run kernels of a mix meanwhile."""
-        self._request({"kernels": mix, "s": seconds})
+        self._request({"kernels": mix, "s": seconds}, seconds)
         yield
         self._answer()
 
-    def _request(self, request: Mapping[str, Any]) -> None:
+    def _request(self, request: Mapping[str, Any], seconds: float = 0.0) -> None:
+        """Send a request, which takes about these seconds."""
+        if self._failure:
+            raise self._failure
+        self._limit_s = LIMIT_S + seconds
         assert self._process.stdin
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -92,7 +99,10 @@ class LoadProcess:
             raise self._error() from error
 
     def _answer(self) -> dict[str, Any]:
+        """Wait for the answer to the last request, which is one line."""
         assert self._process.stdout
+        if not select.select([self._process.stdout], [], [], self._limit_s)[0]:  # as of a driver that hangs
+            raise self._error(f"it gave no answer within {self._limit_s:g} s")
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
         if not answer or "error" in answer:
@@ -100,11 +110,13 @@ class LoadProcess:
         return answer
 
     def _error(self, message: str = "") -> MachineError:
+        """End the process, and return the error of this and all further requests."""
         self._process.kill()
         _, errors = self._process.communicate()
         lines = errors.strip().splitlines()
         why = message or (lines[-1] if lines else f"it ended with {self._process.returncode}")
-        return machine_error(f"the known load cannot run: {why}", TORCH_HINT)
+        self._failure = machine_error(f"the known load cannot run: {why}", TORCH_HINT)
+        return self._failure
 
 
 class KnownPrograms:

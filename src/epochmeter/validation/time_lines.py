@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator, Mapping
 
-from epochmeter.results.intervals import median_interval
+from epochmeter.results.intervals import MIN_OF_MEDIAN, median_interval
 from epochmeter.validation.bench import Bench, Pair
 from epochmeter.validation.line import Finding, Found, Untestable
 
@@ -70,7 +70,7 @@ def compute(bench: Bench) -> Iterator[Found]:
 
 def overhead(bench: Bench) -> Iterator[Found]:
     """Measured epochs and bare ones in turns."""
-    ratios = bench.known_programs.overhead(max(4, round(PAIRS * bench.scale)))
+    ratios = bench.known_programs.overhead(max(MIN_OF_MEDIAN, round(PAIRS * bench.scale)))
     middle, (low, high) = statistics.median(ratios), median_interval(ratios)
     is_narrow = high - low <= UNDECIDED
     if low <= OVERHEAD < high and not (is_narrow and middle <= OVERHEAD):

@@ -149,6 +149,7 @@ def test_performance_counters_are_replayed(monkeypatch, tmp_path, stub, kind):
         assert replayed["gpu_sm_active_fraction"] == pytest.approx(live["gpu_sm_active_fraction"], rel=0.2)
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("nvml")
 def test_energy_of_a_recorded_gpu_is_that_of_its_counter(monkeypatch, tmp_path):
     monkeypatch.setenv("STUB", "ticks,instant")

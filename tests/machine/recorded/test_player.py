@@ -5,11 +5,14 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from clocks import time_with
 from project import put, wait_until
 
 from epochmeter.config.installation import python_path
+from epochmeter.machine.recorded import player
 from epochmeter.machine.recorded.player import all_changes, play, repeated_files, without_late
 
 RAPL = "sys/class/powercap/intel-rapl:0/energy_uj"
@@ -48,20 +51,19 @@ def test_values_of_other_types_are_refused(root):
         repeated_files({RAPL: {"times_s": [0.0], "values": [7]}}, root, 1.0)
 
 
-def test_changes_are_made_at_their_times_until_it_is_stopped(root):
-    waits, begun_s = [], time.monotonic()
+def test_changes_are_made_at_their_times_until_it_is_stopped(root, monkeypatch):
+    now = SimpleNamespace(s=100.0)
+    clock = time_with(monotonic=lambda: now.s, monotonic_ns=lambda: round(now.s * 1e9))
+    monkeypatch.setattr(player, "time", clock)
 
     def is_stopped(seconds):
-        waits.append(seconds)
-        time.sleep(min(seconds, 0.05))
-        return time.monotonic() > begun_s + 0.25
+        now.s += min(seconds, 0.05)
+        return now.s > 100.26
 
     made = [
-        at_ns * 1e-9 - begun_s
-        for at_ns in play(all_changes(repeated_files(FILES, root, 1.0), root), begun_s, is_stopped)
+        at_ns * 1e-9 - 100 for at_ns in play(all_changes(repeated_files(FILES, root, 1.0), root), 100.0, is_stopped)
     ]
-    assert len(made) == 3
-    assert all(at_s >= planned_s for at_s, planned_s in zip(made, (0.0, 0.1, 0.2), strict=True))
+    assert made == pytest.approx([0.0, 0.1, 0.2])
     assert not (root / POWER).exists(), "it could not be read from then on"
     assert (root / RAPL).read_text() == "100\n"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cases import case, cases
-from timed import mean_w, next_renewal
+from timed import after_samples, mean_w, next_renewal
 
 from epochmeter.power.instrument import Domain, Instrument
 from epochmeter.power.meters import nvml as nvml_meter
@@ -154,8 +154,7 @@ def test_sampled_power_is_a_cross_check_or_the_total_if_there_is_no_counter(open
     assert meter.energy["reason"] is None if source == "counter" else meter.energy["reason"].endswith(missing)
     before = next_renewal(meter)
     time.sleep(0.6)
-    after = next_renewal(meter)
-    assert meter.sampling(before.at_ns, after.at_ns).samples >= 10
+    after = after_samples(meter, before, 10)
     assert mean_w(meter, before, after)[1] == watts
 
 
@@ -169,7 +168,7 @@ def test_counter_is_compared_with_the_sampled_power_of_the_same_gpu(opened, stub
     meter = opened("GPU-aaaa", "GPU-bbbb", stub=f"fast,{stub}", period_s=0.02)
     before = next_renewal(meter)
     time.sleep(0.5)
-    after = next_renewal(meter)
+    after = after_samples(meter, before, 10)
     seconds = (after.at_ns - before.at_ns) * 1e-9
     found = energy_of_window(before, after, meter, seconds).disagreements
     assert [one.difference_j / seconds for one in found] == pytest.approx(differences_w, rel=0.1)

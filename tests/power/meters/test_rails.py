@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from boards import LAYOUTS, WITHOUT_TABLE, set_cell, write
-from timed import next_renewal
+from timed import after_samples, next_renewal
 
 from epochmeter.machine import jetson
 from epochmeter.power.cross_checks import find_disagreements
@@ -80,8 +80,7 @@ def test_input_rail_with_a_part_of_the_power_is_contradicted_by_the_parts(tmp_pa
     current.write_text(f"{round(float(current.read_text()) * share)}\n")
     with opened(tmp_path, "orin_nano") as meter:
         before = next_renewal(meter)
-        time.sleep(0.2)
-        after = next_renewal(meter)
+        after = after_samples(meter, before, 8)
         seconds = (after.at_ns - before.at_ns) * 1e-9
         used = energy_of_window(before, after, meter, seconds)
     differences_w = [found.difference_j / seconds for found in used.disagreements]

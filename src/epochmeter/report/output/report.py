@@ -90,7 +90,7 @@ def answer_lines(folder: Path) -> list[str]:
     return [
         *([f"Answer:  {answer}"] if answer else []),
         *(_reason_lines(best[0], doubts) if best and not verdict else []),
-        *[f"warning: {text}" for text in ([] if is_stated else render_notes("disturbed", selection.ended))],
+        *[f"warning: {text}" for text in ([] if is_stated else render_notes("disturbed", selection.ended, True))],
         f"Report:  python src/report.py {_sweep_override(folder)}",
     ]
 
