@@ -150,8 +150,10 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
 def test_invalid_path_has_its_own_hint_and_later_errors_are_raised_unchanged(monkeypatch):
     no_folder = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
     no_search_path = SearchPathException("Additional config directory '/nowhere' not found")
-    for error, hint in ((no_folder, "another path, or fix the permissions"), (no_search_path, "an existing folder")):
-        with pytest.raises(SystemExit, match=f"hint: give {hint}"), friendly_hydra_errors([], "train"):
+    full = OSError(28, "No space left on device")  # of a buffer, without a name
+    hints = {no_folder: "give another path, or fix the permissions", no_search_path: "give an existing folder"}
+    for error, hint in {**hints, full: "free disk space"}.items():
+        with pytest.raises(SystemExit, match=f"hint: {hint}"), friendly_hydra_errors([], "train"):
             raise error
     with pytest.raises(NotADirectoryError), friendly_hydra_errors([], "train") as end_composing:  # noqa: PT012
         end_composing()

@@ -126,6 +126,7 @@ def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_pa
         ("include=[rehearsal]", "give one of rehearsals"),
         ("where={bach: 8}", "do you mean batch"),
         ("where=batch", "give a mapping"),
+        (f"run={SWEEP}/0", f"for a report: `sweep={SWEEP} 'where={{run: 0}}'`"),
         ("source=nowhere.csv", "give one of records, mlflow"),
     ],
 )

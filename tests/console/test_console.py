@@ -292,7 +292,7 @@ def test_ended_sweep_names_runs_not_started_and_resumes_unless_all_failed(termin
     ended = [RunResult(number, [], state=state, failure=Problem("why", "now")) for number in (0, 1, 2)]
     print_sweep(terminal, ended, points=Points([[f"batch={batch}"] for batch in range(8)], completed=frozenset({2, 7})))
     text = "\n".join(lines())
-    assert "\n4 of 8 runs were not started" in text
+    assert "\nNot started: 4 of 8 runs." in text
     assert (text.count("hint: now"), "To resume" in text) == (1, resumes)
 
 

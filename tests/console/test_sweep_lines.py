@@ -35,9 +35,9 @@ def test_equal_notes_of_runs_are_one_line_with_the_numbers_of_the_runs():
         RunResult(1, [], notes=[f"{varies.format(15)} (2 more with other numbers)"]),
         RunResult(2, [], notes=[varies.format(12)]),
     ]
-    assert note_lines(results) == [f"{varies.format(12)} (all 3 runs)", "only here (run 0)"]
+    assert note_lines(results) == [f"{varies.format(12)} (all 3 runs; numbers of run 0)", "only here (run 0)"]
     results[2].notes = [varies.format("10 to 12")]
-    assert note_lines(results)[:1] == [f"{varies.format(12)} (all 3 runs)"], "a range is a number"
+    assert note_lines(results)[:1] == [f"{varies.format(12)} (all 3 runs; numbers of run 0)"], "a range is a number"
     many = [RunResult(number, [], notes=["same"] if number else []) for number in range(8)]
     assert note_lines(many) == ["same (runs 1, 2, 3, 4, 5 and 2 more)"]
     assert note_lines([RunResult(0, [], notes=["alone"])]) == ["alone (run 0)"]
@@ -46,4 +46,4 @@ def test_equal_notes_of_runs_are_one_line_with_the_numbers_of_the_runs():
 def test_a_hint_follows_the_numbers_of_the_runs_that_share_its_note():
     notes = ["warning: others used {} %\n  hint: end {}".format(*values) for values in ((60, "make"), (70, "cc"))]
     results = [RunResult(number, [], notes=[note]) for number, note in enumerate(notes)]
-    assert note_lines(results) == ["warning: others used 60 % (both runs)\n  hint: end make"]
+    assert note_lines(results) == ["warning: others used 60 % (both runs; numbers of run 0)\n  hint: end make"]

@@ -48,6 +48,8 @@ def test_warning_names_at_most_three_processes_by_the_time_that_they_used():
     (warning,) = cpu_load_warning(windows, of_sweep=True)
     assert "end make (pid 4), ruby (pid 4) and sh (pid 2), and measure again with `sweep.again=true`" in warning
     assert busiest_processes(loaded(0.9)) == []
+    (warning,) = cpu_load_warning([epoch(0.9, i=0.9)])
+    assert "hint: end them, " in warning, "pid 1 is not named"
 
 
 @cases(

@@ -46,7 +46,10 @@ def test_reason_why_a_completed_run_does_not_count_is_printed_once(order, termin
     (line,) = terminal.console.file.getvalue().splitlines()
     assert line.startswith("Completed runs of the same configuration do not count: ")
     assert line.endswith(" host here, now there; workers=2, now 3.")
-    assert not taken(resolve_plan(order("dataset=tensors", "batch=8", of_sweep=True)))
+    of_script = planned(4)
+    of_script.job = replace(of_script.job, measure=replace(of_script.job.measure, command=["train.py"]))
+    for other in (resolve_plan(order("dataset=tensors", "batch=8", of_sweep=True)), of_script):
+        assert not taken(other)
     assert len(terminal.console.file.getvalue().splitlines()) == 1
 
 

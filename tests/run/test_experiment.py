@@ -90,7 +90,7 @@ def test_completed_run_fails_if_its_summary_cannot_be_written(end_by, monkeypatc
     monkeypatch.setattr(Record, "write_summary", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     result, record = end_by()
     assert result.state == "failed"
-    assert "cannot write the run folder: [Errno 28] No space left" in result.failure.message
+    assert "cannot write the run folder: No space left" in result.failure.message
     assert not record.is_completed()
 
 

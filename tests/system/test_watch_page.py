@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import live
 import pytest
 from project import ENVIRONMENT, ROOT, Project
 from system.conftest import OVERFLOWING, new_page
+from watched import write_points
 
 pytestmark = pytest.mark.system
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -24,15 +26,33 @@ def record(tmp_path):
     return record
 
 
-@pytest.fixture
-def server(record):
-    command = [sys.executable, str(ROOT / "src/watch.py"), str(record.folder), "page=true", "port=0"]
+@contextmanager
+def served(folder):
+    command = [sys.executable, str(ROOT / "src/watch.py"), str(folder), "page=true", "port=0"]
     keep_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background processes of a shell ignore it
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=keep_ctrl_c
     ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def server(record):
+    with served(record.folder) as process:
         yield process
-        process.kill()
+
+
+def test_a_narrow_window_shows_all_cells_of_a_sweep_below_each_other(browser, record, tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    with served(tmp_path) as process:
+        page = new_page(browser, width=390)
+        page.goto(process.stdout.readline().removeprefix("Page: ").strip())
+        page.wait_for_selector("td.planned")
+        assert not page.locator("thead").first.is_visible()
+        assert page.evaluate(OVERFLOWING, "") == []
 
 
 @pytest.mark.timed

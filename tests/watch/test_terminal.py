@@ -92,6 +92,16 @@ def test_a_narrow_terminal_shows_the_state_the_energy_and_all_of_a_warning(tmp_p
     assert "delete" not in " ".join(wide)
 
 
+def test_a_narrow_terminal_shows_all_of_why_something_failed_or_is_missing(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    why = "the sensor is missing, and " * 5 + "there is no other"
+    write_ended(tmp_path, 0, 1.0, 1.0, state="failed", failure={"kind": "exception", "message": why}, batch=8)
+    write_run(tmp_path / "1", epochs(3), number=1, overrides=["batch=16"], rehearsal=[f"{why}!"])
+    text = " ".join(" ".join(picture(tmp_path, 60)).split())
+    assert f"run 0 failed: {why}" in text
+    assert f"REHEARSAL: {why}!" in text
+
+
 def test_a_script_that_does_not_state_its_epochs_shows_the_current_one_only(tmp_path):
     job = {key: value for key, value in JOB.items() if key != "epochs"}
     assert re.match(r"epoch 4 +─", picture(write_run(tmp_path / "0", epochs(3), job=job), 80)[1])

@@ -66,6 +66,12 @@ def test_trace_is_written_with_bytes_that_are_no_text_and_times_gzip_cannot_have
     assert "aten::\ufffd" in load(path).names
 
 
+def test_a_trace_that_torch_did_not_write_is_an_error_with_the_cause(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", lambda *_: None)
+    with pytest.raises(OSError, match="the profiler could not write it"):
+        trace_module.export(torch.profiler.profile(), str(tmp_path / "trace.json.gz"))
+
+
 def test_nsight_profiles_the_marked_steps_only(monkeypatch):
     events = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

@@ -85,11 +85,12 @@ def recording_fields(recorded: "Recorded") -> dict[str, object]:
 def print_table(rows: Iterable["Row"]) -> None:
     """Print the table; the last column wraps, so that it fits a narrow terminal."""
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from epochmeter.console.plain import PlainConsole
 
-    table = Table("", "available", "period", "source and coverage, or why not", box=None, pad_edge=False)
+    last = Column("source and coverage, or why not", overflow="fold")  # paths are not cut off
+    table = Table("", "available", "period", last, box=None, pad_edge=False)
     for row in rows:
         available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
         period = "" if row.period_s is None else f"{row.period_s:.3g} s"

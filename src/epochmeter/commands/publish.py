@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     records_by_folder = {folder: records_below(folder) for folder in named or [ROOT / "multirun"]}
     empty = [folder for folder in named if not records_by_folder[folder]]
     for folder in empty:
-        problem = f"{folder} contains no runs: there is no {JOB_FILE} in it or below it"
+        problem = f"`{folder}` contains no runs: there is no {JOB_FILE} in it or below it"
         warn(input_error(problem, "name a run or a sweep in multirun/, or nothing for all"))
     records = [record for records in records_by_folder.values() for record in records]
     ready = [record for record in records if options.uri or not is_pending_on_cluster(record)]

@@ -73,6 +73,7 @@ def task(config: DictConfig) -> None:
     try:
         validation.check_all_values(keys := app.plain_keys(config), "report")
         keys = with_current_filters(keys)
+        check_run(keys)
         code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
@@ -84,6 +85,15 @@ def task(config: DictConfig) -> None:
         errors.refuse(error)
     if code:
         sys.exit(code)
+
+
+def check_run(keys: Mapping[str, Any]) -> None:
+    """Refuse `run=` without a view of a run: the report would be of other runs."""
+    if keys["run"] is not None and keys["view"] is None:
+        run = Path(keys["run"])
+        of_run = f"sweep={run.parent} 'where={{run: {run.name}}}'" if run.name.isdigit() else f"sweep={run}"
+        hint = f"add `view=trace`, `view=perfetto` or `view=card`; for a report: `{of_run}`"
+        raise input_error(f"`run={run}` needs a view of a run", hint)
 
 
 def with_current_filters(keys: Mapping[str, Any]) -> dict[str, Any]:

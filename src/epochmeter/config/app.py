@@ -1,5 +1,6 @@
 """Commands with Hydra: `run("train", task, doc)` composes conf/train.yaml with the command line and calls the task."""
 
+import errno
 import os
 import re
 import sys
@@ -211,6 +212,9 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], command
             return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
         case MissingConfigException(missing_cfg_file=str(file)) if missing := re.match(r"((?:hydra/)?\w+)/(.+)", file):
             return unknown_choice_problem(*missing.groups())
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            hint = "free disk space, or give a folder on another disk: `hydra.run.dir=FOLDER/0`; for a sweep "
+            return Problem(f"cannot write: {error.strerror}", hint + "`hydra.sweep.dir=FOLDER`")
         case OSError() if error.errno:
             problem = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
             return Problem(problem, "give another path, or fix the permissions")

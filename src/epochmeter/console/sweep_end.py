@@ -33,7 +33,7 @@ def print_sweep(
     states, total = {result.state for result in results}, len(points.overrides)
     not_started = total - len(points.completed | {result.number for result in results})
     if not_started > 0:
-        terminal.info(f"{not_started} of {total} runs were not started.")
+        terminal.info(f"Not started: {not_started} of {total} runs.")
     if states not in ({"completed"}, {"failed"}):  # if all failed, their errors say what to do
         terminal.info("To resume, run the same command again: completed runs are skipped.")
     terminal.print_missing(results)

@@ -28,7 +28,7 @@ def run_line(label: str, result: RunResult, epochs: Sequence[Mapping[str, float]
 def note_lines(results: Sequence[RunResult]) -> list[str]:
     """Return the notes of all runs, each once, with the numbers of its runs; a note may have a hint in a second line.
 
-    Of notes that differ only in their numbers, such as percentages, the first one stands for all.
+    Of notes that differ only in their numbers, such as percentages, the first one stands for all, with its run.
     """
     hints: dict[str, str] = {}
     texts: dict[int, list[str]] = {}
@@ -40,7 +40,9 @@ def note_lines(results: Sequence[RunResult]) -> list[str]:
     lines = []
     for group in group_notes(text for of_run in texts.values() for text in of_run):
         numbers = [number for number, of_run in texts.items() if not {*group}.isdisjoint(of_run)]
-        lines.append(f"{group[0]} ({runs_text(numbers, len(results))}){hints[group[0]]}")
+        first = next(number for number, of_run in texts.items() if group[0] in of_run)
+        source = f"; numbers of run {first}" if len(group) > 1 else ""
+        lines.append(f"{group[0]} ({runs_text(numbers, len(results))}{source}){hints[group[0]]}")
     return lines
 
 

@@ -120,10 +120,14 @@ def page_text(page: Page, *, is_plain: bool = False) -> str:
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Render the Markdown file of an analysis of a sweep: the banner, its text, and the notes."""
-    warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
-    heading = escape_markdown(f"{page.title}: {title}")
     text = page_markdown(page).strip().replace(NO_BREAK, " ")
-    return "\n\n".join([f"# {heading}", *warnings, text, *map(escape_markdown, notes)]) + "\n"
+    return markdown_file(f"{page.title}: {title}", [text], banner, notes)
+
+
+def markdown_file(heading: str, texts: Sequence[str], banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    """Return a Markdown file: a heading, the banner, texts in Markdown, and the notes."""
+    warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
+    return "\n\n".join([f"# {escape_markdown(heading)}", *warnings, *texts, *map(escape_markdown, notes)]) + "\n"
 
 
 def render_macro(template: str, name: str, *values: object, is_plain: bool = False) -> str:

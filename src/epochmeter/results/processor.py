@@ -19,6 +19,7 @@ took 1.3 to 1.5 times as long as with one (22 to 30 %). ResNet-18, for which two
 """
 MIN_USED = 0.1  # cores' time of others that is stated
 MAX_NAMED = 3  # processes of a run that are named
+INIT = 1  # pid of a process whose end is that of the machine, or of its container
 
 
 class Demand(NamedTuple):
@@ -128,13 +129,16 @@ def cpu_load_warning(windows: Sequence[Window], *, of_sweep: bool = False) -> li
 
 
 def busiest_processes(epochs: Sequence[Window]) -> list[tuple[str, int]]:
-    """Return the names and pids of the processes of others that used most processor time in these epochs."""
+    """Return the names and pids of the processes of others that used most processor time in these epochs.
+
+    The first process of the machine is left out, as a hint says to end them.
+    """
     used: dict[tuple[str, int], float] = defaultdict(float)
     for epoch in epochs:
         for process in epoch.get("other_processes", ()):
             seconds = epoch["metrics"]["epoch/e2e_s"]
             used[process["name"], process["pid"]] += process["fraction"] * seconds
-    return sorted(used, key=lambda who: -used[who])[:MAX_NAMED]
+    return sorted((who for who in used if who[1] != INIT), key=lambda who: -used[who])[:MAX_NAMED]
 
 
 def _flagged(windows: Sequence[Window], flag: str) -> tuple[list[Any], list[str]]:

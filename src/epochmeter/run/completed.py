@@ -71,7 +71,9 @@ def name_uncounted(plan: Plan, terminal: Terminal) -> None:
         return
     overrides, identity = conceal_tree(plan.run.overrides), plan.run.identity
     for job, run in reuse.completed_runs(sweep):
-        if run.overrides == overrides and run.identity != identity:
+        command = (job.get("measure") or {}).get("command")  # absent in records of earlier versions
+        is_same = run.overrides == overrides and command == plan.job.measure.command
+        if is_same and run.identity != identity:
             with suppress(*READ_ERRORS):
                 reasons = "; ".join(recorded_differences(plan.job, plan.run, job, run))
                 terminal.info_once(f"Completed runs of the same configuration do not count: {reasons}.")

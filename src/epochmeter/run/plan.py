@@ -220,8 +220,9 @@ def open_restore_journal(request: RunRequest) -> RestoreJournal:
 
 def write_problem(error: OSError) -> Problem:
     """Return the problem of a run folder that cannot be written."""
+    what = f"cannot write the run folder: {error.strerror or error}"
     hint = "free disk space or fix the permissions, then run the command again"
-    return Problem(f"cannot write the run folder: {error}", hint, where=Place(file=str(error.filename or "")))
+    return Problem(what, hint, where=Place(file=str(error.filename or "")))
 
 
 def command_line() -> str:

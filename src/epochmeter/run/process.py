@@ -41,13 +41,14 @@ def follow_process(
     """Measure a running process until it ends, for `measure.duration_s`, or until a signal; all are a normal end."""
     pid, limit_s = plan.job.measure.pid or 0, plan.job.measure.duration_s
     process = find_earlier_process(pid)
-    result.notes += [NO_PARTS.format(pid), OTHERS.format(pid)]
+    result.notes += [NO_PARTS.format(pid), *([] if plan.run.energy.missing else [OTHERS.format(pid)])]
     if process.unreadable:
         result.notes.append(UNREADABLE.format(pid, process.user or "this one", ", ".join(process.unreadable)))
     plan.run.training = {"accelerator": "cuda" if plan.on_gpu else "cpu"}
     plan.describe()
     terminal.end_stage()
-    terminal.info(f"Measuring process {pid} until it ends{f', for {span(limit_s)} at most' if limit_s else ''}; Ctrl-C")
+    limit = f", for {span(limit_s)} at most" if limit_s else ""
+    terminal.info(f"Measuring process {pid} until it ends{limit}, or Ctrl-C")
     with deferred_signals() as signals:
         end = Follower(process, plan, instruments, recording, tracker, signals).run(limit_s)
     result.notes.append(f"{end}.")

@@ -179,14 +179,13 @@ def initial_run(request: RunRequest, rehearsal: list[str]) -> RunInfo:
 def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
+    keys = [(override.partition("=")[0], override) for override in request.overrides]
     if command := recorded_command(request.job):
-        unnamed = ("script.", "measure.events=", "measure.pid=")
-        others = [override for override in request.overrides if not override.startswith(unnamed)]
+        others = [text for key, text in keys if not key.startswith("script.") and affects_measurement(key)]
         if (pid := request.job.measure.pid) is not None:  # whose command may have lines of code
             words = shorten(" ".join([os.path.basename(command[0]), *command[1:]]), MAX_COMMAND, placeholder=" ...")
             return " ".join([f"process {pid}: {words}", *conceal_tree(others)])
         return " ".join([os.path.basename(command[0]), *command[1:], *conceal_tree(others)])
-    keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
     return " ".join([*conceal_tree(first), *(request.choices[group] for group in groups)])
 

@@ -46,7 +46,7 @@ AGENT_PATH = PACKAGE / "agent/path"
 NOT_WITH = " (with Python -I, -E or -S, no process is measured)"
 NO_TORCH = "no process of the script imported torch" + NOT_WITH
 NO_PASS = "no pass over a torch DataLoader was seen" + NOT_WITH
-UNKNOWN = "unknown for a script: loss, accuracy,{} and the time of copies to the device (part of compute)."
+UNKNOWN = "unknown for a script: loss, accuracy,{} and the time of copies to the device (part of compute)"
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NO_FLOPS = " FLOPs (`measure.flops=true` counts them),"
 NO_TRACE = Problem("no trace: the last warm-up epoch was not measured")

@@ -73,7 +73,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line
     The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
     narrow, width = max(1, width), max(MIN_WIDTH, width)  # COLUMNS=0 is possible
-    lines = [*_title(snapshot, narrow), *(_sweep_lines(snapshot, width, height) if snapshot.is_sweep else [])]
+    lines = [*_title(snapshot, narrow), *(_sweep_lines(snapshot, width, narrow, height) if snapshot.is_sweep else [])]
     for view in snapshot.active[:1]:
         lines += _run_lines(view, width, narrow, is_of_sweep=snapshot.is_sweep)
     return lines
@@ -156,8 +156,7 @@ def _title(snapshot: Snapshot, width: int) -> Iterator[Line]:
     name_width = max(1, width - cell_len(state) - 2)
     name = set_cell_size(_shortened(clean(snapshot.name), name_width), name_width)
     yield (name, "bold"), (f"  {state}", color)
-    if snapshot.reason:
-        yield _line(snapshot.reason, color)
+    yield from _sentence(snapshot.reason, color, width)
 
 
 def _bar(label: str, fraction: float | None, remaining: str, width: int) -> Line:
@@ -187,23 +186,23 @@ def _run_lines(view: RunView, width: int, narrow: int, *, is_of_sweep: bool) -> 
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     yield _bar(label, progress.fraction, remaining or f"{span(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
-        yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
+        yield from _sentence(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow", narrow)
     for sentence in filter(None, [view.verdict, view.straggler]):
-        yield from (((line, "bold"),) for line in wrap(sentence, narrow))
-    yield from (((line, ""),) for line in wrap(account_line(view.account), narrow))
+        yield from _sentence(sentence, "bold", narrow)
+    yield from _sentence(account_line(view.account), "", narrow)
     printed = format_problem(view.failure) if view.failure else ""
-    yield from (_line(line.strip(), "red") for line in printed.splitlines()[1:])
+    for line in printed.splitlines()[1:]:
+        yield from _sentence(line.strip(), "red", narrow)
     yield ()
     if not progress.pid:
         yield from _split_lines(view, narrow) if view.splits else [_line("No step is recorded yet.", "dim")]
     yield ()
-    yield from _gauge_lines(view, narrow - LABEL_WIDTH - VALUES_WIDTH)
+    yield from _gauge_lines(view, narrow - LABEL_WIDTH)
     if view.energy_valid is False and "energy" not in view.missing:
         reasons = "; ".join(f"{text.removesuffix('.')} ({code})" for code, text in view.energy_reasons.items())
-        sentence = clean(f"The energy is absent or doubtful: {reasons}.")
-        yield from (((line, "yellow"),) for line in wrap(sentence, narrow))
+        yield from _sentence(f"The energy is absent or doubtful: {reasons}.", "yellow", narrow)
     for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS]:
-        yield from (_line(line, "yellow") for line in wrap(warning.partition("\n")[0], narrow))
+        yield from _sentence(warning.partition("\n")[0], "yellow", narrow)
 
 
 def _of_epochs(progress: Progress) -> str:
@@ -226,12 +225,16 @@ def _split_lines(view: RunView, width: int) -> Iterator[Line]:
 
 
 def _gauge_lines(view: RunView, width: int) -> Iterator[Line]:
-    """Yield one line per device: the present values, and one of them over the last minutes in a picture of a width."""
+    """Yield a line per device, of a width after its label: the present values, and one over the last minutes as a
+    picture. Why a gauge is missing may take several lines.
+    """
+    free = width - VALUES_WIDTH
     for label, values, series in _gauge_rows(view):
         name, text = f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", clean(values)
-        picture = _sparkline(series, width) if series and width > 0 else ""
-        text = f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if picture else text
-        yield (name, "dim"), (text, ""), (picture, "cyan")
+        picture = _sparkline(series, free) if series and free > 0 else ""
+        rows = [f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} "] if picture else wrap(text, max(1, width)) or [""]
+        yield (name, "dim"), (rows[0], ""), (picture, "cyan")
+        yield from (((" " * LABEL_WIDTH, ""), (row, "")) for row in rows[1:])
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
@@ -276,20 +279,20 @@ def _level(value: float, largest: float) -> str:
     return LEVELS[min(len(LEVELS) - 1, max(0, int(fraction * len(LEVELS))))] if math.isfinite(fraction) else " "
 
 
-def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[Line]:
+def _sweep_lines(snapshot: Snapshot, width: int, narrow: int, height: int | None) -> Iterator[Line]:
     total = len(snapshot.runs)
     ended = total - snapshot.counts.get("planned", 0) - len(snapshot.active)
     remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
     yield _bar(f"{ended}/{total} runs", snapshot.fraction, remaining, width)
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
     if snapshot.rehearsal and not snapshot.active:  # else an active run has this line
-        yield _line(f"REHEARSAL: {'; '.join(snapshot.rehearsal)}", "bold yellow")
+        yield from _sentence(f"REHEARSAL: {'; '.join(snapshot.rehearsal)}", "bold yellow", narrow)
     so_far = "" if ended == total else " so far"
     if snapshot.front:
         points = [f"{point.title}: {point.time_s:.3f} s, {quantity(point.energy_j, 'J')}" for point in snapshot.front]
         yield _line(f"* Pareto front{so_far}: {'; '.join(points)}", "bold")
     else:
-        yield _line(f"No Pareto front{so_far}: {snapshot.no_front}", "dim")
+        yield from _sentence(f"No Pareto front{so_far}: {snapshot.no_front}", "dim", narrow)
     yield ()
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
     yield from _sweep_table(snapshot.runs, rows, width)
@@ -300,9 +303,8 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
         if row.reason and row.state != "training":
             numbers.setdefault(f"{row.state}: {row.reason}", []).append(str(row.number))
     for reason, run_numbers in [*numbers.items()][-MAX_REASONS:]:
-        yield _line(
-            f"{'runs' if len(run_numbers) > 1 else 'run'} {join_or_more(run_numbers, MAX_NUMBERS)} {reason}", "yellow"
-        )
+        runs = f"{'runs' if len(run_numbers) > 1 else 'run'} {join_or_more(run_numbers, MAX_NUMBERS)}"
+        yield from _sentence(f"{runs} {reason}", "yellow", narrow)
     yield ()
 
 
@@ -361,6 +363,11 @@ def _table(
         texts = [set_cell_size(_shortened(text, size), size) for text, size in sized[:first_number]]
         numbers = [text.rjust(size) for text, size in sized[first_number:]]
         yield ((gap.join([*texts, *numbers]).rstrip(), style),)
+
+
+def _sentence(text: str, style: str, width: int) -> Iterator[Line]:
+    """Yield the lines of a text that can be read completely in a narrow terminal."""
+    yield from (_line(line, style) for line in wrap(clean(text), width))
 
 
 def _line(text: str, style: str) -> Line:

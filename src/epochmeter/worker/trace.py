@@ -85,6 +85,8 @@ def export(profiler: profile, path: str) -> None:
     plain, partial = (os.path.join(os.path.dirname(path), "partial-trace" + suffix) for suffix in (".json", ".gz"))
     try:
         profiler.export_chrome_trace(plain)
+        if not os.path.exists(plain):  # torch only logs that it cannot write
+            raise OSError("the profiler could not write it; the disk may be full")
         with open(plain, "rb") as source, gzip.GzipFile(partial, "wb", mtime=0) as target:
             shutil.copyfileobj(source, target)
         os.replace(partial, path)

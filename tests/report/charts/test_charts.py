@@ -314,6 +314,7 @@ def test_roofline_has_the_run_and_operators_with_a_known_time_below_the_line(tmp
     (chart,) = roofline(record, view)
     points = [(name, x, round(y), text) for name, x, y, text in rows(chart, "points", "name", "x", "y", "of_roof")]
     assert points == [("mean epoch", 4.0, 20, "50 % of the line"), ("convolution", 20.0, 40, "40 % of the line")]
+    assert rows(chart, "labels", "text") == [["mean epoch"], ["convolution"]]
     assert max(rows(chart, "roof", "y")) == 100
     assert "datasheet" not in chart.spec["datasets"]
     assert "convolution" in to_svg(chart)

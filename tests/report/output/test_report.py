@@ -89,6 +89,12 @@ def test_report_has_page_charts_and_table_and_replaces_charts_of_an_earlier_one(
     assert not (folder / "report/old.svg").exists()
 
 
+def test_table_of_runs_has_the_warnings_of_the_report(tmp_path):
+    write(report(trained(0, 100.0, rehearsal=("device=nano",))), tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert "\n\n**REHEARSAL, not a result of the requested configuration: device=nano" in text
+
+
 def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(vega, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     for name in ("comparison.md", "scaling.json", "notes.md"):

@@ -22,6 +22,8 @@ HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}  # of a label,
 MAX_LABELS = 8  # points of a front that get a label
 WIDTHS_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX, MARK_PX = (480, 940), 14, 6.4, 12, 4
 """Widths of a narrow and a wide chart, sizes of labels, and half the size of a mark, by which labels are kept apart."""
+PLACED = {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
+"""Properties of texts whose rows are `placed_labels`."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
 
@@ -138,7 +140,7 @@ def _scatter(
         rows[configuration] = row
     places = {configuration: {"x": row["x"], "y": row["y"]} for configuration, row in rows.items()}
     points, front = [*rows.values()], [places[configuration] for configuration in on_front]
-    labels = _placed(
+    labels = placed_labels(
         [{**places[configuration], **text} for configuration, text in texts.items() if configuration in places],
         points,
         x,
@@ -182,15 +184,14 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
     size, opacity = (24, 0.7) if len(rows) > MAX_FULL_MARKS else (95, 1)
     layers.append(layer("points", "point", encoding, filled=True, size=size, opacity=opacity, aria=not is_large))
     if labels:
-        placed = {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
         layers.append(layer("labels", "point", place, size=170, filled=False, style="front", aria=False))
         text = {**place, "text": channel("text:N")}
-        layers += [layer("labels", "text", text, **placed, **more, aria=False) for more in (HALO, {})]
+        layers += [layer("labels", "text", text, **PLACED, **more, aria=False) for more in (HALO, {})]
     datasets = {"points": rows, "front": front, "labels": labels}
     return vega.make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 
 
-def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
+def placed_labels(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
     """Place each label next to its point, inside the chart and clear of labels, points and if possible bars.
 
     Labels of the best configurations are placed first, and may cover other points. Other labels are dropped if there is

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from epochmeter.report.analyses.trace import TraceView
 from epochmeter.report.charts import vega
+from epochmeter.report.charts.scatter import PLACED, placed_labels
 from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.formatting import percent
 from epochmeter.report.render import phrase
@@ -70,17 +71,15 @@ def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
     y = vega.Axis(phrase("gflop_per_s"), "log", (min(heights) / ROOM, ROOM * max(heights)))
     place = {"x": x.channel("x"), "y": y.channel("y")}
     shown = {**place, "color": channel("color:N", scale=None), **vega.on_hover("name", "rate", "of_roof")}
-    text = {**place, "text": channel("name:N")}
+    text = {**place, "text": channel("text:N")}
     layers = [layer(name, "line", place, color=vega.GRAY, strokeDash=DASHES[name]) for name in lines]
     layers += [
         layer("points", "point", shown, filled=True, size=90),
-        layer("forward", "text", text, align="left", dx=8, dy=4),
-        layer("backward", "text", text, align="right", dx=-6, dy=-14),
+        layer("labels", "text", text, **PLACED),
     ]
-    backward = [point for point in points if point["name"].endswith("_backward")]
-    forward = [point for point in points if point not in backward]
-    data = {**lines, "points": points, "forward": forward, "backward": backward}
-    return vega.make_spec({"layer": layers, "height": 320}, data)
+    names = [{"x": point["x"], "y": point["y"], "text": point["name"], "is_best": True} for point in points]
+    data = {**lines, "points": points, "labels": placed_labels(names, points, x, y)}
+    return vega.make_spec({"layer": layers, "height": vega.HEIGHT_PX}, data)
 
 
 def _operators(record: Record, view: TraceView, peak: float) -> dict[str, tuple[float, float]]:

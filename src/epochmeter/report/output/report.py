@@ -29,6 +29,7 @@ from epochmeter.report.output.samples import Samples
 from epochmeter.report.render import (
     Page,
     escape_markdown,
+    markdown_file,
     page_file,
     page_markdown,
     page_part,
@@ -141,7 +142,7 @@ def _sweep_override(folder: Path) -> str:
 def print_report(report: Report, console: Console) -> None:
     """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
     print_text(console, f"{report.title}{report.about and ': '}{report.about}\n")
-    print_text(console, *report.banner, style="bold yellow")
+    print_text(console, *(f"{warning}\n" for warning in report.banner), style="bold yellow")
     for page in report.pages:
         print_page(page, console)
     if 0 < len(report.runs) <= MAX_PRINTED and all(page.name in REPORT_PAGES for page in report.pages):
@@ -199,7 +200,8 @@ def write_report(
     else:
         runs = table.html(report.runs, cells) if report.runs else ""
         written.append(write_text(folder / "report.html", report_html(report, runs, samples)))
-    markdown = f"# {escape_markdown(report.title)}\n\n{escape_markdown(report.about)}\n\n{table.markdown(cells)}"
+    texts = [escape_markdown(report.about), table.markdown(cells).rstrip()]
+    markdown = markdown_file(report.title, texts, report.banner, report.notes)
     written += [folder / TABLE, write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.runs))
     for page in report.pages:

@@ -363,7 +363,7 @@ function table(columns, rows) {
     const build = () => make("tr", row.is_on_front ? { class: "on-front" } : {}, columns.map((column) => cell(column, row)));
     return (drawnRows.get(name)?.key === key ? drawnRows : drawnRows.set(name, { key, node: build() })).get(name).node;
   });
-  return make("div", { class: "words scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
+  return make("div", { class: "words scroll" }, make("table", { class: "stacked" }, make("thead", {}, head), make("tbody", {}, body)));
 }
 
 function stateOf(run) {
