@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Repeat timed tests; start with the files that take long, then those with the most tests."""
     for item in items:
         if item.get_closest_marker("timed"):
-            item.add_marker(pytest.mark.flaky(reruns=TIMED_REPEATS, only_rerun=["AssertionError", "Failed"]))
+            item.add_marker(pytest.mark.flaky(reruns=TIMED_REPEATS))
     counts, places = Counter(item.path for item in items), {name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: (places.get(item.path.stem, len(LONG)), -counts[item.path], item.path))
 

@@ -52,6 +52,7 @@ def nx(project, tmp_path):
     return Nx(project, tmp_path)
 
 
+@pytest.mark.timed
 @pytest.mark.system
 def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     footprint = {"footprint.intensity": "FRA", "footprint.price": 0.25, "footprint.currency": "EUR"}
@@ -79,6 +80,7 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     assert "MODE_20W_6CORE" in done.stderr, "valid modes are listed"
 
 
+@pytest.mark.timed
 @pytest.mark.system
 @pytest.mark.alone
 def test_power_mode_with_the_least_energy_is_found_while_training(nx):
@@ -121,6 +123,7 @@ def test_stopped_run_restores_the_power_mode_and_is_killed(nx, number):
     assert nx.project.at_work_in(record.folder) == []
 
 
+@pytest.mark.timed
 @pytest.mark.system
 def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes(nx):
     overrides = {"epochs": 12, "batch": 32, "checkpoint.every": 6, "sweep.resume": "true", "device.python": "null"}

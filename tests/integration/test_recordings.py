@@ -110,6 +110,7 @@ def test_run_measures_the_recorded_board_changes_no_setting_and_is_a_rehearsal(p
     assert "rehearsal" in report.stdout.lower(), "there is no other run"
 
 
+@pytest.mark.timed
 @pytest.mark.system
 def test_sweep_over_the_storages_of_a_recorded_nano_is_compared(project, nano):
     overrides = {
@@ -177,6 +178,7 @@ def test_killed_controller_leaves_no_player_and_the_next_one_removes_its_files(p
     assert list(tmp_path.glob("epochmeter-run-*")) == []
 
 
+@pytest.mark.timed
 @pytest.mark.system
 def test_recorded_gpu_is_metered_while_the_processor_trains(project, tmp_path):
     """An H100, whose driver is replayed."""
