@@ -43,7 +43,7 @@ def hide_frames(error: BaseException) -> None:
     trace: Optional[TracebackType] = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE + "."):
         trace = trace.tb_next
-    error.__traceback__ = trace
+    BaseException.with_traceback(error, trace)  # the class of an error may refuse new values, as a frozen dataclass
 
 
 def is_from_signal_handler(error: BaseException) -> bool:
