@@ -3,6 +3,7 @@
 import itertools
 import json
 import multiprocessing
+import numbers
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -11,7 +12,7 @@ from torch import distributed
 from torch.utils import data
 
 from epochmeter.agent.frames import is_from_signal_handler
-from epochmeter.agent.samples import UNKNOWN, stated_samples
+from epochmeter.agent.samples import UNKNOWN, stated_batch_size, stated_samples
 from epochmeter.agent.unseen import unseen
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
@@ -84,7 +85,7 @@ class FactsFile:
     def name_number(self, name: str) -> int:
         """Return the number of a name that a script gave to a window."""
         if name not in self._names:
-            self._names[name] = self.new_number()
+            self._names[name] = len(self._names) + 1  # apart from objects: an event of a pass has 16 bits for it
             self.write({"kind": "name", "object": self._names[name], "name": name})
         return self._names[name]
 
@@ -153,9 +154,8 @@ def loader_facts(loader: object) -> Dict[str, object]:
     facts: Dict[str, object] = {"class": class_name(loader)}
     if not isinstance(loader, data.DataLoader):
         return facts
-    stated = stated_samples(loader)
-    if stated is not None:
-        facts.update(samples=stated[0], batch=stated[1])
+    stated, size = stated_samples(loader), stated_batch_size(loader)
+    facts.update({} if size is None else {"batch": size}, **({} if stated is None else {"samples": stated[0]}))
     facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
     parts = ((name, getattr(loader, name, None)) for name in LOADER_CLASSES)
     facts.update((name, class_name(part)) for name, part in parts if part is not None)
@@ -204,6 +204,6 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
 def as_float(rate: Any) -> float:
     """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
     if not isinstance(rate, torch.Tensor):
-        return float(rate) if isinstance(rate, int) else UNKNOWN
+        return float(rate) if isinstance(rate, numbers.Real) else UNKNOWN  # which those of numpy are
     with unseen():
         return float(rate) if rate.device.type == "cpu" else UNKNOWN
