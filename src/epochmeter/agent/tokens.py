@@ -43,8 +43,10 @@ def field_of(batch: Any, name: str) -> Any:
 
 
 def unmasked(mask: torch.Tensor) -> float:
-    """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
+    """Return the number of ones in a mask; NaN if it is on a GPU, or has other values than zeros and ones."""
     if mask.device.type != "cpu" or mask.is_floating_point():
         return UNKNOWN
-    # Not by the sum of torch, which a profiler of the script would see.
-    return float(mask.numpy().sum())
+    values = mask.numpy()  # not by functions of torch, which a profiler of the script would see
+    if values.max(initial=0) > 1 or values.min(initial=0) < 0:  # such as the numbers of packed sequences
+        return UNKNOWN
+    return float(values.sum())
