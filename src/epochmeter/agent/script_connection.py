@@ -6,6 +6,7 @@ The script records its events without a controller too, so that the end of the c
 import os
 import socket
 import struct
+import threading
 from typing import Any, Optional, Tuple
 
 from epochmeter.agent.frames import is_from_signal_handler
@@ -34,6 +35,7 @@ class ScriptConnection(ControllerConnection):
     def __init__(self, path: Optional[str], rank: int, is_first: bool) -> None:
         self.lost = "" if path else NO_CONTROLLER
         self._identity: Optional[Tuple[int, int]] = None
+        self._requesting, self._is_requesting = threading.RLock(), False
         if path is None:
             return
         try:
@@ -59,13 +61,23 @@ class ScriptConnection(ControllerConnection):
             self._lose(error)
 
     def request(self, message: Message) -> Any:
-        """Send a message and return its reply; None if the connection is lost."""
-        self.send(message)
-        try:
-            return None if self.lost else self._reply()
-        except (OSError, ControllerGoneError) as error:
-            self._lose(error)
-            return None
+        """Send a message and return its reply; None if the connection is lost, or within another request.
+
+        The requests of several threads follow each other, as a reply does not name its request. A signal handler may
+        make one within another one of its thread.
+        """
+        with self._requesting:
+            if self._is_requesting:
+                return None
+            self._is_requesting = True
+            try:
+                self.send(message)
+                return None if self.lost else self._reply()
+            except (OSError, ControllerGoneError) as error:
+                self._lose(error)
+                return None
+            finally:
+                self._is_requesting = False
 
     def wake(self) -> None:
         """Let the controller read its counters now; never wait."""
