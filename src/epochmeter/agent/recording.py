@@ -18,7 +18,7 @@ from epochmeter.agent.frames import is_from_signal_handler
 from epochmeter.agent.notices import notice
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
-from epochmeter.shared.events import UNMEASURED, UNMEASURED_VARIABLE
+from epochmeter.shared.events import AGENT_VARIABLE, UNMEASURED, UNMEASURED_VARIABLE
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Message, NotMeasured
 from epochmeter.worker.connection import ControllerGoneError
@@ -106,7 +106,7 @@ class Recording:
     def connected(self) -> ScriptConnection:
         """Return the connection of the process, which begins with its first log."""
         if self.connection is None:
-            os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured, but noted
+            os.environ.pop(AGENT_VARIABLE, None)  # child processes of this one are not measured, but noted
             os.putenv(UNMEASURED_VARIABLE, os.path.join(self.folder, UNMEASURED))  # `os.environ` stays the script's
             rank, _, is_first = own_rank()
             self.details = self.details if is_first else None
