@@ -151,16 +151,18 @@ def test_windows_within_a_window_are_parts_of_it(loop):
 @pytest.mark.parametrize("names", [("first", "second"), ("same", "same")])
 def test_windows_that_overlap_as_in_coroutines_have_the_time_of_the_first(loop, names):
     first, second = map(loop.meter.window, names)
+    begun_s = time.perf_counter()
     first.__enter__()
     second.__enter__()
     time.sleep(0.01)
     first.__exit__(None, None, None)
+    ended_s = time.perf_counter()
     time.sleep(0.1)
     loop.train(loop.meter.batches(BATCHES))
     second.__exit__(None, None, None)
     loop.train(loop.meter.batches(BATCHES))
     assert loop.windows == [(names[0], 0, 0), ("epoch", 0, 6), ("epoch", 1, 6)]
-    assert 0.01 <= loop.meter.last_of(names[0]).e2e_s < 0.1
+    assert 0.01 <= loop.meter.last_of(names[0]).e2e_s <= ended_s - begun_s
 
 
 def test_window_within_a_step_leaves_its_time_in_the_compute_of_the_step(loop):
