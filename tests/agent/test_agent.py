@@ -179,6 +179,28 @@ def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, 
     assert len(list(script.batches(loader))) == STEPS
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "batch_timer.own_run_queue", "thread_times.thread_ns", "batch_timer.monotonic_ns", "batch_timer.TransformTimes",
+        "passes.stand_ins", "facts.class_name", "samples.length_of", "tokens.field_of",
+        "recording.process_facts", "event_log.Suppressed", "recording.trained_gpu", "facts.identity_of",
+        "training_events.learning_rate",
+    ],
+)  # fmt: skip
+def test_error_of_a_signal_handler_within_any_part_of_the_agent_reaches_the_script(script, monkeypatch, place):
+    def interrupted(*arguments, **keywords):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before, restore = signal.signal(signal.SIGUSR1, handle), hooks.hook_loaders(script.agent)
+    module, _, name = place.partition(".")
+    monkeypatch.setattr(sys.modules[f"epochmeter.agent.{module}"], name, interrupted)
+    with pytest.raises(TimeoutError, match="own"):
+        script.train(DataLoader(DATA, batch_size=2))
+    restore()
+    signal.signal(signal.SIGUSR1, before)
+
+
 def test_exit_of_the_script_is_not_an_error_of_the_agent(script):
     def end(error):
         raise error

@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch.utils import data
 
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.samples import UNKNOWN, stated_batch_size, stated_samples
 from epochmeter.agent.unseen import unseen
 from epochmeter.agent.weak_values import WeakValues
@@ -72,7 +72,8 @@ class FactsFile:
         earlier = set()
         try:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        except Exception:  # a class of the script
+        except Exception as error:  # a class of the script
+            pass_on(error)
             return []
         with unseen():
             # A frozen part may be common to the models of several trainings.
@@ -118,7 +119,8 @@ def identity_of(parameter: torch.Tensor) -> object:
         return parameter
     try:
         return parameter.untyped_storage()
-    except Exception:  # it has no storage, as a sparse tensor
+    except Exception as error:  # it has no storage, as a sparse tensor
+        pass_on(error)
         return None
 
 
@@ -131,7 +133,8 @@ def trained_gpu(optimizer: torch.optim.Optimizer) -> Optional[torch.device]:
     """Return the GPU of an optimizer's first parameter; None if it is not on a GPU."""
     try:
         parameters: List[torch.Tensor] = optimizer.param_groups[0]["params"]
-    except Exception:  # a class of the script
+    except Exception as error:  # a class of the script
+        pass_on(error)
         return None
     with unseen():
         return parameters[0].device if parameters and parameters[0].is_cuda else None
@@ -174,7 +177,8 @@ def start_method(loader: "data.DataLoader[Any]") -> Optional[str]:
     context: Any = loader.multiprocessing_context or multiprocessing
     try:
         method: Optional[str] = context.get_start_method(allow_none=True)
-    except Exception:  # a context of the script
+    except Exception as error:  # a context of the script
+        pass_on(error)
         return None
     return method or multiprocessing.get_all_start_methods()[0]
 
@@ -195,8 +199,7 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
     try:
         rate: Any = optimizer.param_groups[0]["lr"]
     except Exception as error:  # a class of the script
-        if is_from_signal_handler(error):
-            raise
+        pass_on(error)
         return UNKNOWN
     return rate if type(rate) is float else as_float(rate)
 

@@ -30,6 +30,7 @@ from typing import (
 
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import NoControllerError, find_controller
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.notices import notice
 from epochmeter.agent.unattended import Unattended
 from epochmeter.agent.wrapper import Wrapper
@@ -344,6 +345,7 @@ class Meter:
             if not self._reason:
                 self._start()
         except Exception as error:
+            pass_on(error)
             self._reason = "{}: {}".format(type(error).__name__, error)
             notice(NOT_MEASURED.format(self._reason))
 
@@ -446,9 +448,10 @@ class Controller:
                 os.close(writer)
             try:
                 self.agent = self._first_line(pipe, program[0])
-            except BaseException:
+            except BaseException as error:
                 self._process.terminate()
-                self.wait()  # else Python warns of it, in its development mode
+                if isinstance(error, Exception):  # an interrupted script does not wait
+                    self.wait()  # else Python warns of the process, in its development mode
                 raise
 
     @staticmethod

@@ -9,7 +9,7 @@ from torch.utils import data
 
 from epochmeter.agent.batch_timer import BatchTimer
 from epochmeter.agent.first_forwards import FirstForwards
-from epochmeter.agent.frames import hidden
+from epochmeter.agent.frames import hidden, pass_on
 from epochmeter.agent.iterators import RecordedIterator
 from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.loader_workers import StandIn, stand_ins
@@ -129,6 +129,7 @@ class Passes:
             timer = BatchTimer(recording, number, recording.folder, os.getpid(), gaps)
             return stand_ins(loader, timer)
         except Exception as error:  # a class of the script
+            pass_on(error)
             recording.guarded(recording.facts.write, {"kind": "untimed", "text": describe_error(error)})
             return {}
 

@@ -14,7 +14,7 @@ import torch
 from epochmeter.agent import device_marks
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import Suppressed, is_from_signal_handler
 from epochmeter.agent.notices import notice
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
@@ -187,14 +187,14 @@ class Recording:
         self.reason = describe_error(error)
         if self.is_on:
             notice("measuring ended, the script continues: {}".format(self.reason))
-            with contextlib.suppress(Exception):
+            with Suppressed(Exception):
                 self.facts.write({"kind": "problem", "text": self.reason})
         self.switch_off(NotMeasured(Problem(self.reason)))
 
     def switch_off(self, message: Message) -> None:
         """Record no more, and send the reason."""
         self.is_on = False
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             self.unhook()
         if self.connection is not None:
             with contextlib.suppress(OSError, ControllerGoneError):  # the script may have closed all files

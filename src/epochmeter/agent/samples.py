@@ -10,7 +10,7 @@ from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
 import torch
 from torch.utils import data
 
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, pass_on
 from epochmeter.agent.random_states import kept_random_states
 from epochmeter.agent.unseen import unseen
 
@@ -35,7 +35,8 @@ def batch_count(loader: Any) -> Optional[int]:
         if size is None:
             return samples
         return samples // size if loader.drop_last else math.ceil(samples / size)
-    except Exception:  # a method of the script
+    except Exception as error:  # a method of the script
+        pass_on(error)
         return None
 
 
@@ -70,7 +71,8 @@ def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
         return None
     try:
         samples = length_of(batch_sampler.sampler)
-    except Exception:  # of the dataset
+    except Exception as error:  # of the dataset
+        pass_on(error)
         return None
     return (samples // size * size if batch_sampler.drop_last else samples), size
 
@@ -197,7 +199,8 @@ def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
             with unseen():
                 lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
                 kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
-        except Exception:  # a class of the script, or a nested tensor, which has no shape
+        except Exception as error:  # a class of the script, or a nested tensor, which has no shape
+            pass_on(error)
             return UNKNOWN
         if len(lengths) != 1:
             return UNKNOWN

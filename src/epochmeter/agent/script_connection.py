@@ -9,7 +9,7 @@ import struct
 import threading
 from typing import Any, Optional, Tuple
 
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.notices import notice
 from epochmeter.shared.events import NO_CONTROLLER
 from epochmeter.shared.protocol import Border, Message, encode
@@ -84,8 +84,8 @@ class ScriptConnection(ControllerConnection):
         if self.is_open():
             try:
                 self._socket.send(BORDER, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except BlockingIOError:  # it does not read, since it is stopped
-                pass
+            except BlockingIOError as error:  # it does not read, since it is stopped
+                pass_on(error)
             except OSError as error:
                 self._lose(error)
 
@@ -108,8 +108,7 @@ class ScriptConnection(ControllerConnection):
 
     def _lose(self, error: BaseException) -> None:
         """Close the connection, and report why; raise an error of the script's own signal handler."""
-        if is_from_signal_handler(error):
-            raise error
+        pass_on(error)
         self.close()
         self.lost = "the controller is gone: {}".format(error)
         notice(LOST.format(self.lost))
@@ -117,6 +116,7 @@ class ScriptConnection(ControllerConnection):
     def _opened_file(self) -> Optional[Tuple[int, int]]:
         try:
             stat = os.fstat(self._socket.fileno())
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return None
         return stat.st_dev, stat.st_ino

@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.unseen import unseen
 
@@ -25,7 +26,8 @@ def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
                 is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
                 return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
             return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
-    except Exception:  # a class of the script, or a nested tensor
+    except Exception as error:  # a class of the script, or a nested tensor
+        pass_on(error)
         return None
 
 
