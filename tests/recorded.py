@@ -1,5 +1,6 @@
 """A training script whose agent records its events, and the windows that they give."""
 
+import dataclasses
 import itertools
 import os
 from pathlib import Path
@@ -14,6 +15,13 @@ from epochmeter.segmentation.process import ProcessWindows
 from epochmeter.shared.protocol import Asked, Proceed, Recorded
 
 STEPS_PER_WINDOW = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """An error of a script whose class refuses new values."""
+
+    number: int = 3
 
 
 class Connection:

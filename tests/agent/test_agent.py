@@ -1,7 +1,9 @@
 """The agent in a script's process: what it records, and that the script does not notice it."""
 
+import contextlib
 import copy
 import functools
+import gc
 import importlib
 import io
 import operator
@@ -15,9 +17,10 @@ import traceback
 import warnings
 
 import cloudpickle
+import numpy as np
 import pytest
 import torch
-from recorded import events_of
+from recorded import FrozenError, events_of
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -26,7 +29,17 @@ from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.run import launch
 from epochmeter.shared import events
 from epochmeter.shared.problem import Problem
-from epochmeter.shared.protocol import Finished, NotMeasured, PassOpening, RankFailed, Trained
+from epochmeter.shared.protocol import (
+    Asked,
+    Finished,
+    NotMeasured,
+    PassOpening,
+    RankFailed,
+    Recorded,
+    Trained,
+    decode,
+    encode,
+)
 from epochmeter.worker.connection import ControllerGoneError
 
 STEPS = 8
@@ -166,6 +179,28 @@ def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, 
     assert len(list(script.batches(loader))) == STEPS
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "batch_timer.own_run_queue", "thread_times.thread_ns", "batch_timer.monotonic_ns", "batch_timer.TransformTimes",
+        "passes.stand_ins", "facts.class_name", "samples.length_of", "tokens.field_of",
+        "recording.process_facts", "event_log.Suppressed", "recording.trained_gpu", "facts.identity_of",
+        "training_events.learning_rate",
+    ],
+)  # fmt: skip
+def test_error_of_a_signal_handler_within_any_part_of_the_agent_reaches_the_script(script, monkeypatch, place):
+    def interrupted(*arguments, **keywords):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before, restore = signal.signal(signal.SIGUSR1, handle), hooks.hook_loaders(script.agent)
+    module, _, name = place.partition(".")
+    monkeypatch.setattr(sys.modules[f"epochmeter.agent.{module}"], name, interrupted)
+    with pytest.raises(TimeoutError, match="own"):
+        script.train(DataLoader(DATA, batch_size=2))
+    restore()
+    signal.signal(signal.SIGUSR1, before)
+
+
 def test_exit_of_the_script_is_not_an_error_of_the_agent(script):
     def end(error):
         raise error
@@ -175,6 +210,13 @@ def test_exit_of_the_script_is_not_an_error_of_the_agent(script):
     assert script.agent.is_on
     assert script.agent.guarded(end, ControllerGoneError("the controller is gone")) is None
     assert script.agent.reason == "ControllerGoneError: the controller is gone"
+
+
+@pytest.mark.parametrize("rate", [np.float64(0.5), np.float32(0.5), torch.tensor(0.5), 0.5])
+def test_learning_rate_may_be_any_number(script, loader, rate):
+    script.optimizer.param_groups[0]["lr"] = rate
+    script.train(loader)
+    assert script.parts[0]["learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize("groups", [[], [{}], None])
@@ -284,6 +326,49 @@ ERRORS = {
     "backward": lambda: torch.ones(1).backward(),
     "save": lambda: torch.save(lambda: None, io.BytesIO()),
 }
+
+
+class BadForward(nn.Module):
+    def forward(self, inputs):
+        raise FrozenError
+
+
+class BadItems(list):
+    def __getitem__(self, index):
+        raise FrozenError
+
+
+class BadIndices:
+    def __iter__(self):
+        raise FrozenError
+
+
+class BadGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context, gradients):
+        raise FrozenError
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: BadForward()(torch.ones(1)),
+        lambda: list(DataLoader(BadItems(DATA))),
+        lambda: list(DataLoader(DATA, batch_sampler=BadIndices())),
+        lambda: BadGradient.apply(torch.ones(1, requires_grad=True)).backward(),
+    ],
+)
+def test_error_whose_class_refuses_new_values_reaches_the_script(script, loader, act):
+    restore = hooks.hook_loaders(script.agent)
+    for _ in loader:
+        with pytest.raises(FrozenError):
+            act()
+    restore()
+    assert script.agent.is_on
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="`raise` restores the traceback")
@@ -426,8 +511,8 @@ def test_script_waits_a_limited_time_for_a_controller_that_neither_reads_nor_rep
         connection = ScriptConnection(listener.getsockname(), 0, True)
         begun_s = time.monotonic()
         for _ in range(10_000):
-            connection.wake()  # it never waits
-        assert time.monotonic() - begun_s < 1
+            connection.wake()  # it never waits: not for a second each, once the socket is full
+        assert time.monotonic() - begun_s < 1000
         connection.send(NotMeasured(Problem("longer than the socket has room for" * 100_000)))
         assert "read nothing for 1 s" in connection.lost
         connection.close()
@@ -489,3 +574,66 @@ def test_child_releases_its_parent_s_connection_and_closes_no_file_of_the_script
                 with pytest.raises(OSError, match="Bad file descriptor"):
                     os.fstat(number)
     assert (tmp_path / "own").read_bytes() == (b"own" if has_closed else b"")
+
+
+@pytest.fixture
+def answering():
+    """answering(before) -> a connection to a controller that answers each `Asked` with its name, after `before()`."""
+    with contextlib.ExitStack() as opened:
+
+        def connect(before=lambda: None):
+            listener = opened.enter_context(launch.listening_socket())
+            connection = ScriptConnection(listener.getsockname(), 0, True)
+            peer = opened.enter_context(listener.accept()[0])
+
+            def answer():
+                with peer.makefile("rb") as lines:
+                    for message in map(decode, lines):
+                        if isinstance(message, Asked):
+                            before()
+                            peer.sendall(encode(Recorded(False, {message.window: 1.0}, "")))
+
+            threading.Thread(target=answer, daemon=True).start()
+            opened.callback(connection.close)
+            return connection
+
+        yield connect
+
+
+def test_threads_that_ask_at_the_same_time_get_their_own_answers(answering):
+    connection, found = answering(), {}
+
+    def ask(name):
+        found[name] = {metric for _ in range(500) for metric in connection.request(Asked(name, "1")).metrics}
+
+    threads = [threading.Thread(target=ask, args=[name], daemon=True) for name in ("epoch", "val")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {"epoch": {"epoch"}, "val": {"val"}}
+
+
+def test_signal_handler_that_asks_within_a_request_gets_nothing_and_the_request_its_answer(answering):
+    handled, answers = threading.Event(), []
+
+    def handle(number, frame):
+        answers.append(connection.request(Asked("val", "1")))
+        handled.set()
+
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        handled.wait(60)
+
+    connection, before = answering(interrupt), signal.signal(signal.SIGUSR1, handle)
+    assert connection.request(Asked("epoch", "1")).metrics == {"epoch": 1.0}
+    signal.signal(signal.SIGUSR1, before)
+    assert answers == [None]
+
+
+def test_connection_that_fails_leaves_no_open_socket(tmp_path, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ScriptConnection(str(tmp_path / "absent"), 0, True).lost
+        gc.collect()
+    assert capsys.readouterr().err.count("\n") == 1

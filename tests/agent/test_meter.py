@@ -1,4 +1,6 @@
+import contextlib
 import gc
+import json
 import math
 import os
 import threading
@@ -8,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from recorded import Script, windows_of
+from recorded import FrozenError, Script, windows_of
 from torch.utils.data import DataLoader
 
 from epochmeter import BudgetReached, Measurement, Meter
@@ -39,6 +41,16 @@ def loop(script, tmp_path, monkeypatch):
     loop.unhook()
 
 
+def test_meter_that_is_made_before_the_import_of_torch_uses_the_agent_of_the_script(script, tmp_path, monkeypatch):
+    meters = [Meter() for _ in range(2)]
+    monkeypatch.setattr(hooks, "agent", script.agent)  # as the import of torch does
+    assert meters[1].last == Measurement(reason="no such window was measured yet")
+    for _ in meters[0].epochs(2):
+        script.train(meters[0].batches(BATCHES))
+    assert (script.windows, script.measured.expected_epochs) == ([("epoch", 0, 6), ("epoch", 1, 6)], 2)
+    assert meters[1].last.energy_j == 2.0
+
+
 @pytest.mark.parametrize(
     "make", [lambda: DataLoader(DATA[:12], batch_size=2), lambda: BATCHES, lambda: (batch for batch in BATCHES)]
 )
@@ -62,6 +74,14 @@ def test_number_of_epochs_is_recorded_and_batches_have_the_loader_s_attributes(l
         assert loop.measured.expected_epochs == expected
     count = expected or 3
     assert (loop.windows, len(batches), batches.batch_size) == ([("epoch", n, 4) for n in range(count)], 4, 4)
+
+
+def test_batches_are_called_as_their_loader(loop):
+    class Data(list):
+        def __call__(self, *arguments, **keywords):
+            return arguments, keywords
+
+    assert loop.meter.batches(Data(BATCHES))(1, epoch=2) == ((1,), {"epoch": 2})
 
 
 def test_attribute_that_the_script_sets_on_batches_is_set_in_its_loader(loop):
@@ -132,16 +152,18 @@ def test_windows_within_a_window_are_parts_of_it(loop):
 @pytest.mark.parametrize("names", [("first", "second"), ("same", "same")])
 def test_windows_that_overlap_as_in_coroutines_have_the_time_of_the_first(loop, names):
     first, second = map(loop.meter.window, names)
+    begun_s = time.perf_counter()
     first.__enter__()
     second.__enter__()
     time.sleep(0.01)
     first.__exit__(None, None, None)
+    ended_s = time.perf_counter()
     time.sleep(0.1)
     loop.train(loop.meter.batches(BATCHES))
     second.__exit__(None, None, None)
     loop.train(loop.meter.batches(BATCHES))
     assert loop.windows == [(names[0], 0, 0), ("epoch", 0, 6), ("epoch", 1, 6)]
-    assert 0.01 <= loop.meter.last_of(names[0]).e2e_s < 0.1
+    assert 0.01 <= loop.meter.last_of(names[0]).e2e_s <= ended_s - begun_s
 
 
 @pytest.mark.timed
@@ -173,6 +195,47 @@ def test_passes_that_a_loader_makes_itself_are_its_own(loop):
 
     loop.train(loop.meter.batches(OneAhead(DATA, batch_size=2)))
     assert loop.windows == [("epoch", 0, 8)]
+
+
+def test_named_window_ends_with_any_error_and_decorates_functions(loop):
+    @loop.meter.window("call")
+    def call(depth):
+        if not depth:
+            raise FrozenError
+        call(depth - 1)
+
+    window = loop.meter.window("block")
+    for error in (FrozenError, StopIteration, GeneratorExit):
+        with pytest.raises(error), window, window:
+            raise error
+    with pytest.raises(FrozenError):
+        call(1)
+    names = [name for name, *_ in loop.windows]
+    assert [names.count(name) for name in ("block", "call")] == [3, 1], "those within others are parts of these"
+
+
+@pytest.mark.parametrize(
+    ("error", "recorded"),
+    [
+        (None, ""),
+        (SystemExit(), ""),
+        (SystemExit(0), ""),
+        (BudgetReached("one more"), ""),
+        (GeneratorExit(), ""),
+        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit("no data"), "SystemExit: no data"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (FrozenError(), "FrozenError: "),
+    ],
+)
+def test_error_that_ended_the_script_is_recorded_unless_it_is_an_end(start_alone, error, recorded):
+    with contextlib.suppress(BaseException), Meter() as meter:
+        list(meter.batches(BATCHES))
+        if error is not None:
+            raise error
+    lines = (start_alone[0] / f"{os.getpid()}.jsonl").read_text().splitlines()
+    (end,) = [facts for facts in map(json.loads, lines) if facts["kind"] == "end"]
+    assert end["error"] == recorded
 
 
 @pytest.mark.parametrize("name", ["epoch", "total", " ", None, ["list"]])

@@ -16,7 +16,8 @@ FOLDER = Path(path.__path__[0])
 def run(script: Path, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a script as a measured one; there is no controller."""
     settings = json.dumps({"socket": f"{script.parent}/link", "logs": "", "folder": ""})
-    environment = {"PYTHONPATH": str(FOLDER), **(variables or {"EPOCHMETER_AGENT": settings})}
+    agent = {} if events.UNMEASURED_VARIABLE in variables else {events.AGENT_VARIABLE: settings}
+    environment = {"PYTHONPATH": str(FOLDER), **agent, **variables}
     return subprocess.run(
         [sys.executable, *(options or [str(script)])], env=environment, capture_output=True, text=True, check=False
     )
@@ -77,3 +78,24 @@ def test_program_that_a_measured_process_starts_is_noted_if_it_imports_torch(tmp
     assert not note.exists()
     done = run(tmp_path / "train.py", **variables)
     assert (done.returncode, done.stderr, note.exists()) == (0, "", True)
+
+
+def test_error_of_another_sitecustomize_is_reported_as_without_the_agent_which_is_prepared(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("")
+    (tmp_path / "script.py").write_text("import torch\n")
+    for text in ("raise ValueError('own')\n", "import absent_module\n"):
+        (tmp_path / "sitecustomize.py").write_text(text)
+        done = run(tmp_path / "script.py", PYTHONPATH=f"{FOLDER}:{tmp_path}")
+        first, error, *rest = done.stderr.splitlines()
+        assert (done.returncode, first) == (0, "Error in sitecustomize; set PYTHONVERBOSE for traceback:")
+        assert error in ("ValueError: own", "ModuleNotFoundError: No module named 'absent_module'")
+        assert len(rest) == 1, "the agent says that this torch is too old"
+
+
+@pytest.mark.parametrize("end", ["sys.stderr.close()", "sys.stderr = None"])
+def test_agent_that_cannot_report_leaves_the_import_of_torch_as_it_is(tmp_path: Path, end: str) -> None:
+    (tmp_path / "torch.py").write_text("OWN = 1\n")
+    (tmp_path / "json.py").write_text("")
+    (tmp_path / "script.py").write_text(f"import sys\n{end}\nimport torch\nprint(torch.OWN)\n")
+    done = run(tmp_path / "script.py")
+    assert (done.returncode, done.stdout) == (0, "1\n")

@@ -355,3 +355,24 @@ def test_begin_and_end_of_each_part_have_a_timestamp_of_the_gpu(script, loader):
     captured = spans(script, events.FORWARD_ENDED, events.BACKWARD, events.STEP)[3:]
     assert [(event.flags, event.number, event.other) for event in captured] == [(0, 0, 0)] * 3
     next(batches)
+
+
+def test_methods_of_a_module_that_list_its_parameters_are_not_called(script, loader):
+    class Own(Net):
+        def parameters(self):
+            raise AssertionError("called")
+
+        named_parameters = modules = parameters
+
+    class Loss(nn.Module):
+        def parameters(self):
+            return [1]
+
+        def forward(self, outputs):
+            return outputs.sum()
+
+    model, loss = Own(), Loss()
+    for inputs, _ in script.batches(loader):
+        loss(model(inputs)).backward()
+    assert script.agent.is_on
+    assert forwards(script) == 8, "not those of the loss"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases import case, cases
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler
 
 from epochmeter.agent import hooks
 from epochmeter.agent.samples import batch_count, counted_by_length
@@ -191,3 +191,87 @@ def test_length_of_any_object_is_unknown():
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     for batch in (None, 5, "text", {"x": [1, 2]}, [], (), torch.tensor(3.0), [torch.zeros(2), 3], nested, [nested]):
         assert math.isnan(count(batch))
+
+
+class Shuffled:
+    """A batch sampler of a script that draws its batches when `iter` is called, and is its own iterator."""
+
+    def __init__(self):
+        self.draws = 0
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        self.draws += 1
+        self.left = torch.randperm(3 * BATCH).view(3, BATCH).tolist()
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sampler_that_draws_its_batches_at_once_draws_them_as_without_the_agent(script, workers):
+    def run():
+        torch.manual_seed(0)
+        sampler = Shuffled()
+        batches = [batch.tolist() for batch in DataLoader([*range(12)], batch_sampler=sampler, num_workers=workers)]
+        return batches, sampler.draws, torch.rand(1)
+
+    bare = run()
+    restore = hooks.hook_loaders(script.agent)
+    measured = run()
+    restore()
+    assert measured == bare
+
+
+class Misstated(Sampler):
+    """A sampler of a script whose length is not that of its iteration."""
+
+    def __init__(self, stated, real):
+        self.stated, self.real = stated, real
+
+    def __len__(self):
+        return self.stated
+
+    def __iter__(self):
+        return iter(range(self.real))
+
+
+@pytest.mark.parametrize(("stated", "real"), [(100, 10), (10, 14), (12, 10), (11, 10), (10, 10)])
+def test_samples_are_those_that_a_script_s_sampler_yields_whatever_length_it_states(samples_of, stated, real):
+    loader = DataLoader([0] * 100, sampler=Misstated(stated, real), batch_size=BATCH)
+    assert samples_of(loader) == (real, "")
+
+
+class Unreadable(list):
+    def __getitem__(self, index):
+        if index == 5:
+            raise ValueError(index)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize(
+    ("how", "samples"),
+    [
+        ({"batch_size": BATCH}, None),  # it may be the last batch that failed
+        ({"batch_size": BATCH, "drop_last": True}, 3 * BATCH),
+        ({"batch_sampler": Buckets()}, None),
+    ],
+)
+def test_samples_of_a_batch_that_failed_do_not_count(script, how, samples):
+    restore = hooks.hook_loaders(script.agent)
+    batches = iter(DataLoader(Unreadable(range(COUNT)), **how))
+    while True:
+        try:
+            next(batches)
+        except ValueError:
+            continue
+        except StopIteration:
+            break
+        script.optimizer.step()
+    restore()
+    assert script.parts[0].get("samples") == samples

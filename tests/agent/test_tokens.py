@@ -28,6 +28,9 @@ UNKNOWN = (pytest.approx(math.nan, nan_ok=True), 6)
         (collections.namedtuple("Batch", "input_ids attention_mask")(INPUTS, MASK), (3, 6)),
         ({"input_ids": INPUTS, "attention_mask": MASK.float()}, UNKNOWN),
         ({"input_ids": INPUTS, "attention_mask": MASK[:, None]}, UNKNOWN),
+        ({"input_ids": INPUTS, "attention_mask": torch.tensor([[1, 1, 2], [1, 0, 0]])}, UNKNOWN),  # packed sequences
+        ({"input_ids": INPUTS, "attention_mask": -MASK}, UNKNOWN),
+        ({"input_ids": INPUTS[:0], "attention_mask": MASK[:0]}, (0, 0)),
         ({"input_ids": INPUTS, "attention_mask": MASK.to("meta")}, UNKNOWN),
         ({"labels": INPUTS}, None),
         ((INPUTS, MASK), None),

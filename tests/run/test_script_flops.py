@@ -11,7 +11,7 @@ from metadata import run_info
 from epochmeter.agent.operators import FEW_STEPS
 from epochmeter.config.script import ATTACHED
 from epochmeter.run import script_flops
-from epochmeter.run.script_flops import NO_FLOPS, NO_PRECISION, count_flops, measure_peaks, precision_of
+from epochmeter.run.script_flops import ENDED, NO_FLOPS, NO_PRECISION, count_flops, measure_peaks, precision_of
 from epochmeter.shared.peaks_cache import cached_peaks
 from epochmeter.trace.operators import THREAD, CountedStep
 
@@ -154,7 +154,7 @@ def test_cached_peaks_need_no_python(measured, tmp_path):
 
 
 def test_peaks_that_cannot_be_measured_have_a_reason(measured, monkeypatch):
-    assert measured("sys.exit(1)")[0]["peaks"]["reason"]
+    assert measured("sys.exit(1)")[0]["peaks"]["reason"] == ENDED
     monkeypatch.setattr(script_flops, "LIMIT_S", 0.2)
     assert measured("time.sleep(60)")[0]["peaks"]["reason"] == script_flops.LATE
     other = entry(2, "aten::mm", [4, 5], [5, 6], output=[4, 6], schema="aten::mm", kind="double")

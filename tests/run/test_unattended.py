@@ -197,7 +197,8 @@ def test_folder_without_readable_events_is_refused(script, change, error):
 @pytest.mark.parametrize(
     ("folder", "argument"),
     [("/a/epochmeter-events-1", "measure.events=/a/epochmeter-events-1"),
-     ("/a b/c", """'measure.events='"'"'/a b/c'"'"''""")],
+     ("/a b/c", """'measure.events='"'"'/a b/c'"'"''"""),
+     ("/it's", """'measure.events='"'"'/it\\'"'"'s'"'"''""")],
 )  # fmt: skip
 def test_argument_of_the_later_command_is_quoted_if_needed(folder, argument):
     assert agent_side.events_argument(folder) == argument

@@ -1,12 +1,13 @@
 """Parts of a window that come from single steps of a pass."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from epochmeter.segmentation.passes import Batches, Loader
-from epochmeter.segmentation.windows import StepTimes, counting_ns, samples_of_step, tokens_of
+from epochmeter.segmentation.windows import StepTimes, counting_ns, samples_of, samples_of_step, tokens_of
 
 STATED = Loader(1, samples=10, batch_size=4)  # batches of 4, 4 and 2
 UNSTATED = Loader(1)
@@ -32,10 +33,31 @@ def test_counting_adds_to_the_median_of_the_other_steps_and_never_less_than_noth
     assert counting_ns(SimpleNamespace(counted=None), times(*durations_ns)) is None
 
 
+@pytest.mark.parametrize(
+    ("samples", "count", "is_complete", "found"),
+    [
+        (10, 3, True, 10),
+        (10, 2, False, 8),
+        (10, 2, True, None),  # the request of a batch has failed, maybe of the short one
+        (12, 2, True, 8),  # all batches have the same size
+        (12, 4, True, None),  # more than the loader stated
+        (10, 4, True, None),
+    ],
+)
+def test_samples_of_a_pass_are_known_if_its_batches_are_as_stated(samples, count, is_complete, found):
+    measured = SimpleNamespace(
+        loader=Loader(1, samples=samples, batch_size=4), batches=range(count), is_complete=is_complete,
+        is_continued=False,
+    )  # fmt: skip
+    known = samples_of(measured, count)
+    assert (None if math.isnan(known) else known) == found
+
+
 def test_samples_of_the_step_are_those_of_its_batches():
     assert [samples_of_step(counted(batch), 1) for batch in range(3)] == [4, 4, 2]
     assert samples_of_step(counted(2), 3) == 10
     assert samples_of_step(counted(2, UNSTATED, [5, 6, 7]), 2) == 13
+    assert math.isnan(samples_of_step(counted(3), 1)), "more batches than stated"
     assert samples_of_step(counted(2, is_continued=True), 1) != samples_of_step(counted(2, is_continued=True), 1), "NaN"
 
 

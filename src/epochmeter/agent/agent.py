@@ -173,15 +173,16 @@ class Agent(Recording):
         if not self.is_on or self.connection is None:
             return
         is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules  # it continues after an exception
-        error = error or (None if is_interactive else getattr(sys, "last_value", None))
+        if error is None and not is_interactive:
+            error = getattr(sys, "last_value", None)
         self.guarded(self.brief.end)
         if self.details is not None:
             self.details.end()
         self.guarded(self.write_marks)
         self.guarded(self._write_loader_facts)
-        text = describe_error(error) if error else ""
+        text = "" if error is None else describe_error(error)
         self.guarded(self.facts.write, {"kind": "end", "error": text, "ended_ns": monotonic_ns()})
-        self.switch_off(RankFailed(Problem(describe_error(error)), 0) if error else Finished())
+        self.switch_off(RankFailed(Problem(text), 0) if text else Finished())
 
     def unhook(self) -> None:
         """Remove the hooks that are installed while the script runs."""

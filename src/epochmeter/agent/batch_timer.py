@@ -6,13 +6,12 @@ everything else is working. If other threads or processes have worked meanwhile,
 A worker is no measured process: it appends its events to the file `PID.loads` of the process that it loads for.
 """
 
-import contextlib
 import json
 import math
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
-from epochmeter.agent.frames import hidden
+from epochmeter.agent.frames import Suppressed, hidden, pass_on
 from epochmeter.agent.sampling import LoadingGaps
 from epochmeter.agent.spawned import REBUILT
 from epochmeter.agent.thread_times import Helpers, RunQueue, own_run_queue
@@ -216,10 +215,11 @@ class BatchTimer:
         return "{}/{}.{}".format(self._folder, self._process, kind)
 
     def _give_up(self, error: Exception) -> None:
-        """Time no more batches, and note why."""
+        """Time no more batches, and note why; raise an error of the script's own signal handler."""
         self._is_on, self._begun_ns = False, 0
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             self._write_facts({"kind": "untimed", "text": "{}: {}".format(type(error).__name__, error)})
+        pass_on(error)
 
 
 def append(path: str, content: bytes, limit: float) -> bool:

@@ -15,7 +15,7 @@ from torch import distributed
 from epochmeter.agent.frames import hidden, hide_frames
 from epochmeter.agent.replaced import Restore, replace
 from epochmeter.shared import events
-from epochmeter.worker.collectives import OLD_TORCH, collective_functions, is_supported, watched_backward
+from epochmeter.worker.collectives import OLD_TORCH, collective_functions, is_supported, watch_backward
 from epochmeter.worker.timeline import monotonic_ns
 
 if TYPE_CHECKING:
@@ -123,12 +123,14 @@ class Collectives:
         @functools.wraps(backward)
         @hidden
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
-            with watched_backward(arguments[0] if arguments else keywords.get("tensors", ()), self._noted()):
-                try:
-                    return backward(*arguments, **keywords)
-                except BaseException as error:
-                    hide_frames(error)
-                    raise
+            end = watch_backward(arguments[0] if arguments else keywords.get("tensors"), self._noted())
+            try:
+                return backward(*arguments, **keywords)
+            except BaseException as error:
+                hide_frames(error)
+                raise
+            finally:
+                end()
 
         return wrapper
 

@@ -1,12 +1,12 @@
 """The log of one thread: events in memory-mapped files, which outlive the process."""
 
-import contextlib
 import itertools
 import mmap
 import os
 import struct
 from typing import Callable, Iterator, Optional, Union
 
+from epochmeter.agent.frames import Suppressed
 from epochmeter.shared.events import LOST, MAX_SEGMENTS, RECORD, SEGMENT_BYTES, SEGMENT_RECORDS
 
 pack_into = RECORD.pack_into
@@ -61,7 +61,7 @@ class EventLog:
             self._oldest += 1
         segment = None
         if self._number - self._oldest < MAX_SEGMENTS:
-            with contextlib.suppress(OSError):
+            with Suppressed(OSError):
                 segment = self._created(self._segment_path(self._number))
         self._offsets = itertools.count(0, RECORD.size)
         if segment is None:
@@ -77,7 +77,7 @@ class EventLog:
 
     def _note_loss(self) -> None:
         """Write how many events are lost into the room behind those of the last file, if there is one."""
-        with contextlib.suppress(OSError):
+        with Suppressed(OSError):
             descriptor = os.open(self._segment_path(self._number - 1), os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.pwrite(descriptor, RECORD.pack(0, 0, float(self._lost), 0, 0, 0, 0, 0, LOST), SEGMENT_BYTES)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import multiprocessing
+import numbers
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -10,8 +11,8 @@ import torch
 from torch import distributed
 from torch.utils import data
 
-from epochmeter.agent.frames import is_from_signal_handler
-from epochmeter.agent.samples import UNKNOWN, stated_samples
+from epochmeter.agent.frames import pass_on
+from epochmeter.agent.samples import UNKNOWN, stated_batch_size, stated_samples
 from epochmeter.agent.unseen import unseen
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
@@ -71,7 +72,8 @@ class FactsFile:
         earlier = set()
         try:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        except Exception:  # a class of the script
+        except Exception as error:  # a class of the script
+            pass_on(error)
             return []
         with unseen():
             # A frozen part may be common to the models of several trainings.
@@ -84,7 +86,7 @@ class FactsFile:
     def name_number(self, name: str) -> int:
         """Return the number of a name that a script gave to a window."""
         if name not in self._names:
-            self._names[name] = self.new_number()
+            self._names[name] = len(self._names) + 1  # apart from objects: an event of a pass has 16 bits for it
             self.write({"kind": "name", "object": self._names[name], "name": name})
         return self._names[name]
 
@@ -117,7 +119,8 @@ def identity_of(parameter: torch.Tensor) -> object:
         return parameter
     try:
         return parameter.untyped_storage()
-    except Exception:  # it has no storage, as a sparse tensor
+    except Exception as error:  # it has no storage, as a sparse tensor
+        pass_on(error)
         return None
 
 
@@ -130,7 +133,8 @@ def trained_gpu(optimizer: torch.optim.Optimizer) -> Optional[torch.device]:
     """Return the GPU of an optimizer's first parameter; None if it is not on a GPU."""
     try:
         parameters: List[torch.Tensor] = optimizer.param_groups[0]["params"]
-    except Exception:  # a class of the script
+    except Exception as error:  # a class of the script
+        pass_on(error)
         return None
     with unseen():
         return parameters[0].device if parameters and parameters[0].is_cuda else None
@@ -153,9 +157,8 @@ def loader_facts(loader: object) -> Dict[str, object]:
     facts: Dict[str, object] = {"class": class_name(loader)}
     if not isinstance(loader, data.DataLoader):
         return facts
-    stated = stated_samples(loader)
-    if stated is not None:
-        facts.update(samples=stated[0], batch=stated[1])
+    stated, size = stated_samples(loader), stated_batch_size(loader)
+    facts.update({} if size is None else {"batch": size}, **({} if stated is None else {"samples": stated[0]}))
     facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
     parts = ((name, getattr(loader, name, None)) for name in LOADER_CLASSES)
     facts.update((name, class_name(part)) for name, part in parts if part is not None)
@@ -174,7 +177,8 @@ def start_method(loader: "data.DataLoader[Any]") -> Optional[str]:
     context: Any = loader.multiprocessing_context or multiprocessing
     try:
         method: Optional[str] = context.get_start_method(allow_none=True)
-    except Exception:  # a context of the script
+    except Exception as error:  # a context of the script
+        pass_on(error)
         return None
     return method or multiprocessing.get_all_start_methods()[0]
 
@@ -195,8 +199,7 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
     try:
         rate: Any = optimizer.param_groups[0]["lr"]
     except Exception as error:  # a class of the script
-        if is_from_signal_handler(error):
-            raise
+        pass_on(error)
         return UNKNOWN
     return rate if type(rate) is float else as_float(rate)
 
@@ -204,6 +207,6 @@ def learning_rate(optimizer: torch.optim.Optimizer) -> float:
 def as_float(rate: Any) -> float:
     """Return a learning rate as a number; NaN if it is absent, or on a GPU, which would have to be waited for."""
     if not isinstance(rate, torch.Tensor):
-        return float(rate) if isinstance(rate, int) else UNKNOWN
+        return float(rate) if isinstance(rate, numbers.Real) else UNKNOWN  # which those of numpy are
     with unseen():
         return float(rate) if rate.device.type == "cpu" else UNKNOWN

@@ -7,7 +7,7 @@ import functools
 import signal
 import traceback
 from types import TracebackType
-from typing import Any, Callable, List, Optional, TypeVar
+from typing import Any, Callable, List, Optional, Type, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def hide_frames(error: BaseException) -> None:
     trace: Optional[TracebackType] = error.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE + "."):
         trace = trace.tb_next
-    error.__traceback__ = trace
+    BaseException.with_traceback(error, trace)  # the class of an error may refuse new values, as a frozen dataclass
 
 
 def is_from_signal_handler(error: BaseException) -> bool:
@@ -53,3 +53,22 @@ def is_from_signal_handler(error: BaseException) -> bool:
     functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
     codes = {getattr(function, "__code__", None) for function in functions}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise an error again that comes from the script's own signal handler, such as one that limits a time."""
+    if is_from_signal_handler(error):
+        raise error
+
+
+class Suppressed:
+    """Suppresses errors of these classes in a `with` block, except those of the script's own signal handlers."""
+
+    def __init__(self, *kinds: Type[Exception]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> bool:
+        return isinstance(error, self._kinds) and not is_from_signal_handler(error)

@@ -49,7 +49,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
-from epochmeter.agent.frames import hidden, hide_frames, visible_to_compiler
+from epochmeter.agent.frames import hidden, hide_frames, pass_on, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
 from epochmeter.agent.notices import notice
 from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
@@ -85,6 +85,7 @@ def install(settings: str) -> None:
             return
         new = Agent(**arguments)
     except Exception as error:  # a file next to the script may have the name of a module that the agent needs
+        pass_on(error)
         notice("not measured: {}: {}".format(type(error).__name__, error))
         return
     agent = new

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Protocol  # from Python 3.8 on
 
     from epochmeter.agent.loader_workers import TimedCollate
+    from epochmeter.agent.samples import SampleCounter
 
     class Details(Protocol):
         """What an iterator needs of the details of steps."""
@@ -71,7 +72,7 @@ class RecordedIterator(Wrapper):
         recorder: The agent, whose `thread` has the log and the state of the current thread.
         number: Number of the pass in the log.
         length: Number of its batches; None if it is not known.
-        count: Function that returns the number of samples in a batch, NaN if it is not known; None: not needed.
+        counter: Counts the samples of its batches; None: the loader states them.
         collate: Times the batches that are loaded in this process; None: nothing does.
     """
 
@@ -81,10 +82,10 @@ class RecordedIterator(Wrapper):
         iterator: Iterator[Any],
         number: int,
         length: Optional[int],
-        count: Optional[Callable[[Any], float]],
+        counter: "Optional[SampleCounter]",
         collate: "Optional[TimedCollate]" = None,
     ) -> None:
-        self._recorder, self._number, self._count, self._collate = recorder, number, count, collate
+        self._recorder, self._number, self._counter, self._collate = recorder, number, counter, collate
         self._has_ended, self._has_tokens = False, True  # until a batch has none
         self._progress = PassProgress(length, recorder.thread.steps)
         super().__init__(recorder, iterator)
@@ -118,7 +119,7 @@ class RecordedIterator(Wrapper):
             raise
         thread.is_fetching = False
         try:
-            samples = UNKNOWN if self._count is None else self._count(batch)
+            samples = UNKNOWN if self._counter is None else self._counter.count(batch)
             log, sampling, number = thread.log or recorder.new_log(), thread.sampling, self._number
             if sampling.left and sampling.decider == number and not sampling.rival:
                 sampling.left -= 1
@@ -147,12 +148,14 @@ class RecordedIterator(Wrapper):
     def note_end(self, error: BaseException, requested_ns: int) -> None:
         """Record that a request had an error, in place of a batch."""
         self._has_ended = isinstance(error, StopIteration)
+        if self._counter is not None and not self._has_ended:
+            self._counter.fail()
         self._recorder.record(END if self._has_ended else FAILED, self._number, requested_ns)
 
     def _begin_brief(self, thread: ThreadState) -> None:
         """Begin brief steps with an untimed one, if that is possible."""
         recorder = self._recorder
-        is_plain = self._count is None and not self._has_tokens and thread.marks is None and recorder.details is None
+        is_plain = self._counter is None and not self._has_tokens and thread.marks is None and recorder.details is None
         if is_plain and thread.sampling.decider == self._number:
             recorder.brief.begin(self, self._wrapped, self._number, thread, self._collate)
 

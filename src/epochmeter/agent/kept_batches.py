@@ -7,6 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
+from epochmeter.agent.frames import pass_on
+
 
 class NotKeptError(Exception):
     """A batch that cannot be copied."""
@@ -34,6 +36,7 @@ class KeptBatch:
         try:
             keeper.dump(batch)
         except Exception as error:
+            pass_on(error)
             raise NotKeptError("{}: {}".format(type(error).__name__, error)) from error
         self._pickled = file.getvalue()
         self._tensors = keeper.copies
@@ -42,6 +45,7 @@ class KeptBatch:
         try:
             self.deliver()  # what can be pickled may still not be readable
         except Exception as error:
+            pass_on(error)
             raise NotKeptError("{}: {}".format(type(error).__name__, error)) from error
 
     def deliver(self) -> Any:

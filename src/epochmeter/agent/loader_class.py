@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Set
 
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, pass_on
 
 if TYPE_CHECKING:
     import types
@@ -89,6 +89,7 @@ class LoaderClass:
                 restores.append(act(functools.reduce(getattr, attributes.split("."), module)))
                 self.problem = ""
             except Exception as error:  # no such class, or one whose methods cannot be replaced
+                pass_on(error)
                 self.problem = str(error) or type(error).__name__
 
         module = sys.modules.get(name)

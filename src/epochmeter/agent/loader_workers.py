@@ -6,7 +6,6 @@ and not per sample, and no function of the agent is between torch and a sample. 
 in `get_worker_info().dataset`.
 """
 
-import contextlib
 import functools
 import operator
 import sys
@@ -15,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 from torch.utils import data
 
 from epochmeter.agent.batch_timer import BatchTimer
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import Suppressed, hidden, hide_frames
 from epochmeter.agent.spawned import REBUILT
 
 PARTS = ("dataset", "collate_fn", "worker_init_fn")
@@ -114,7 +113,7 @@ class TimedStart(StandIn):
     @hidden
     def __call__(self, worker: int) -> None:
         self._timer.enter_worker(worker)
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             object.__setattr__(data.get_worker_info(), "dataset", self._timer.dataset)
         if self._original is None:
             return
@@ -293,10 +292,9 @@ class LoaderPart:
         name = self._name
         if loader is None:
             raise AttributeError("type object '{}' has no attribute '{}'".format(kind and kind.__name__, name))
-        try:
-            own = vars(loader)[name]
-        except KeyError:
-            raise AttributeError("'{}' object has no attribute '{}'".format(type(loader).__name__, name)) from None
+        own = vars(loader).get(name, self)
+        if own is self:
+            raise AttributeError("'{}' object has no attribute '{}'".format(type(loader).__name__, name))
         stand_in = self._made().get(name)
         if stand_in is None or stand_in._original is not own:
             return own

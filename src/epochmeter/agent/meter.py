@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import json
 import math
 import operator
@@ -11,14 +12,30 @@ import subprocess
 import sys
 import threading
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TextIO,
+    Union,
+)
 
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import NoControllerError, find_controller
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.notices import notice
 from epochmeter.agent.unattended import Unattended
 from epochmeter.agent.wrapper import Wrapper
 from epochmeter.shared import tool
+from epochmeter.shared.events import AGENT_VARIABLE
 from epochmeter.shared.events_version import events_version
 from epochmeter.shared.types import Document
 
@@ -171,9 +188,9 @@ class Meter:
             ...     for batch in meter.batches([1, 2, 3]):
             ...         pass  # your training step
         """
-        self._expected_epochs = count
-        if self._agent is not None:
-            self._agent.expect_epochs(count)
+        agent, self._expected_epochs = self._joined(), count
+        if agent is not None:
+            agent.expect_epochs(count)
 
     def batches(self, data: Iterable[Any], window: Optional[str] = None) -> "MeasuredBatches":
         """Return an iterable over the batches of `data`, such as a DataLoader, a generator or a list.
@@ -185,13 +202,16 @@ class Meter:
         """
         return MeasuredBatches(self, data, window)
 
-    @contextlib.contextmanager
-    def window(self, name: str) -> Iterator[None]:
+    def window(self, name: str) -> "NamedWindow":
         """Measure the time and energy of a `with` block, as metrics `name/e2e_s` and `name/energy_j`.
 
         Within another window it is a part of that window. Characters other than letters and digits become `_`. A
-        window with the name of other metrics, such as `epoch` or `memory`, is not measured.
+        window with the name of other metrics, such as `epoch` or `memory`, is not measured. It is a decorator, too.
         """
+        return NamedWindow(self, name)
+
+    def _open_window(self, name: str) -> Callable[[], object]:
+        """Begin a window that the script has named; return a function that ends it."""
         agent, prefix = self._measuring(), ""
         try:
             prefix = metric_prefix(name)
@@ -200,14 +220,9 @@ class Meter:
                 self._refused.append(str(error))
                 notice(NOT_MEASURED.format(error))
         if agent is None or not prefix:
-            yield
-            return
+            return lambda: None
         self._names.add(name)
-        number = agent.guarded(agent.open_window, prefix)
-        try:
-            yield
-        finally:
-            agent.guarded(agent.close_window, prefix, number)
+        return functools.partial(agent.guarded, agent.close_window, prefix, agent.guarded(agent.open_window, prefix))
 
     @property
     def last(self) -> Measurement:
@@ -223,7 +238,7 @@ class Meter:
             ...         data = [1, 2, 3]
             ...     energy_j = meter.last_of("load data").energy_j
         """
-        agent = self._agent
+        agent = self._joined()
         if agent is None:
             return Measurement(reason=self._reason or "nothing was measured yet")
         if window in self._kept:
@@ -252,7 +267,8 @@ class Meter:
             ...         pass  # your training step
             ...     meter.check_budget()
         """
-        recorded = None if self._agent is None else self._agent.measurement("epoch")
+        agent = self._joined()
+        recorded = None if agent is None else agent.measurement("epoch")
         if recorded is not None and recorded.stop:
             raise BudgetReached("one more epoch would exceed a budget")
 
@@ -278,11 +294,15 @@ class Meter:
             >>> meter.end_window()
             >>> time_s = meter.last.e2e_s
         """
-        if self._agent is not None:
-            self._agent.end_window()
+        agent = self._joined()
+        if agent is not None:
+            agent.end_window()
 
     def close(self, error: Optional[BaseException] = None) -> None:
-        """End the run of a controller that this meter has started, and wait; `error` ended the script, if given."""
+        """End the run of a controller that this meter has started, and wait; `error` ended the script, if given.
+
+        `sys.exit()`, also with 0, and `BudgetReached` are no errors.
+        """
         started, self._controller = self._controller, None
         self._reason = self._reason or "the meter was closed"
         if started is None or self._agent is None or self._owner != os.getpid():
@@ -291,7 +311,7 @@ class Meter:
         self.end_window()
         self._kept = {name: self.last_of(name) for name in self._names}
         self._hooks.close()
-        self._agent.end(error)
+        self._agent.end(None if error is None or is_end(error) else error)
         self._is_closed = True
         if not Meter._open:
             os.environ.pop(MEASURED, None)
@@ -301,18 +321,31 @@ class Meter:
         """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
         if self._is_closed:
             self._forget()
-        if self._agent is None and not self._reason and self._owner == os.getpid():
+        if self._joined() is None and not self._reason and self._owner == os.getpid():
             with Meter._starting:
                 if self._agent is None and not self._reason:  # another thread has not started it meanwhile
                     self._try_to_start()
         return self._agent
 
+    def _joined(self) -> "Optional[Agent]":
+        """Return the agent, which may be that of a script that `measure.py` started: from the import of torch on."""
+        if self._agent is None and not self._reason and hooks.agent is not None:
+            self._agent = hooks.agent
+            if self._expected_epochs is not None:
+                self._agent.expect_epochs(self._expected_epochs)
+        return self._agent
+
     def _try_to_start(self) -> None:
         try:
+            if AGENT_VARIABLE in os.environ:
+                import torch  # noqa: F401 - with it, the agent of this process begins
+            if self._joined() is not None:
+                return
             self._reason = refusal()
             if not self._reason:
                 self._start()
         except Exception as error:
+            pass_on(error)
             self._reason = "{}: {}".format(type(error).__name__, error)
             notice(NOT_MEASURED.format(self._reason))
 
@@ -348,6 +381,26 @@ class Meter:
         self._agent = agent  # last, since other threads use it then
 
 
+class NamedWindow(contextlib.ContextDecorator):
+    """A window that the script has named, for a `with` block.
+
+    A generator, as of `contextlib.contextmanager`, would replace an error whose class refuses new values.
+    """
+
+    def __init__(self, meter: Meter, name: str) -> None:
+        self._meter, self._name = meter, name
+        self._ends: List[Callable[[], object]] = []  # end the open windows: blocks may be within each other
+
+    def _recreate_cm(self) -> "NamedWindow":
+        return self._meter.window(self._name)  # threads may call a decorated function at the same time
+
+    def __enter__(self) -> None:
+        self._ends.append(self._meter._open_window(self._name))
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.pop()()
+
+
 class MeasuredBatches(Wrapper):
     """Iterable over the batches of data, each pass of which is measured."""
 
@@ -358,6 +411,12 @@ class MeasuredBatches(Wrapper):
     def __iter__(self) -> Iterator[Any]:
         agent, data = self._meter._measuring(), self._wrapped
         return iter(data) if agent is None else agent.passes.iterate(data, iter, self._window or "", is_explicit=True)
+
+
+def is_end(error: BaseException) -> bool:
+    """Return whether an exception ends a script as it should: it exits with 0, or its budget is reached."""
+    is_exit = isinstance(error, SystemExit) and error.code in (None, 0)
+    return is_exit or isinstance(error, (BudgetReached, GeneratorExit))
 
 
 def metric_prefix(name: str) -> str:
@@ -372,33 +431,41 @@ class Controller:
     """A controller, attached to this process, whose devices and meters are ready; `agent` has `Agent`'s arguments."""
 
     def __init__(self, overrides: Sequence[str]) -> None:
-        names = (*RANK_VARIABLES, "EPOCHMETER_AGENT")
+        names = (*RANK_VARIABLES, AGENT_VARIABLE)
         program, environment = find_controller({key: text for key, text in os.environ.items() if key not in names})
         reader, writer = os.pipe()
-        self._process = subprocess.Popen(
-            [*program, *overrides, "--", *script_command()],
-            env=dict(environment, EPOCHMETER_ATTACHED=str(writer)),
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # stdout is the script's
-            pass_fds=[writer],
-            start_new_session=True,  # Ctrl-C is for the script
-        )
-        os.close(writer)
-        try:
-            with open(reader) as pipe:
-                import epochmeter.agent.agent  # noqa: F401 - while the controller starts
+        with open(reader) as pipe:
+            try:
+                self._process = subprocess.Popen(
+                    [*program, *overrides, "--", *script_command()],
+                    env=dict(environment, EPOCHMETER_ATTACHED=str(writer)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # stdout is the script's
+                    pass_fds=[writer],
+                    start_new_session=True,  # Ctrl-C is for the script
+                )
+            finally:
+                os.close(writer)
+            try:
+                self.agent = self._first_line(pipe, program[0])
+            except BaseException as error:
+                self._process.terminate()
+                if isinstance(error, Exception):  # an interrupted script does not wait
+                    self.wait()  # else Python warns of the process, in its development mode
+                raise
 
-                line = pipe.readline()
-        except BaseException:
-            self._process.terminate()
-            raise
+    @staticmethod
+    def _first_line(pipe: TextIO, program: str) -> Document:
+        """Return the arguments of `Agent`, which the controller writes when it is ready; RuntimeError if it fails."""
+        import epochmeter.agent.agent  # noqa: F401 - while the controller starts
+
+        line = pipe.readline()
         if not line:
             raise RuntimeError("the controller could not start")
-        self.agent: Document = json.loads(line)
-        version = self.agent.pop("version", None)
-        if version != events_version():
-            self._process.terminate()
-            raise RuntimeError(OTHER_VERSION.format(program[0], tool.PACKAGE))
+        settings: Dict[str, Any] = json.loads(line)
+        if settings.pop("version", None) != events_version():
+            raise RuntimeError(OTHER_VERSION.format(program, tool.PACKAGE))
+        return settings
 
     def wait(self) -> None:
         """Wait until the record of the run is complete and published."""

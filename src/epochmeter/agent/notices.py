@@ -1,11 +1,12 @@
 """What the agent tells the user of a script."""
 
-import contextlib
 import sys
+
+from epochmeter.agent.frames import Suppressed
 
 
 def notice(text: str) -> None:
     """Print a line to stderr; nothing if the script has closed it: `print` would use stdout without a stderr."""
     if sys.stderr is not None:
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             print("epochmeter: " + text, file=sys.stderr)

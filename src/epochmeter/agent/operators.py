@@ -22,6 +22,7 @@ import torch
 
 from epochmeter.agent import device_marks
 from epochmeter.agent.facts import current_gpu
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.iterators import PassProgress
 from epochmeter.worker.device import cache_bytes
 from epochmeter.worker.timeline import monotonic_ns
@@ -340,6 +341,7 @@ def uses_tf32() -> Dict[str, Optional[bool]]:
     for name, read in (("products", "_get_cublas_allow_tf32"), ("convolutions", "_get_cudnn_allow_tf32")):
         try:
             found[name] = bool(getattr(torch._C, read)())
-        except Exception:  # the script has set it by another function of torch, too
+        except Exception as error:  # the script has set it by another function of torch, too
+            pass_on(error)
             found[name] = None
     return found

@@ -9,13 +9,13 @@ from torch.utils import data
 
 from epochmeter.agent.batch_timer import BatchTimer
 from epochmeter.agent.first_forwards import FirstForwards
-from epochmeter.agent.frames import hidden
+from epochmeter.agent.frames import hidden, pass_on
 from epochmeter.agent.iterators import RecordedIterator
 from epochmeter.agent.loader_class import LoaderClass
 from epochmeter.agent.loader_workers import StandIn, stand_ins
 from epochmeter.agent.phases import ForwardHooks
 from epochmeter.agent.recording import Recording, describe_error
-from epochmeter.agent.samples import UNKNOWN, BatchSizes, batch_count, sample_counter
+from epochmeter.agent.samples import UNKNOWN, BatchSizes, SampleCounter, batch_count, sample_counter
 from epochmeter.agent.sampling import LoadingGaps
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.events import HAS_GRADIENTS, HIDES_FORWARDS, IS_EXPLICIT, PASS, REPEATED
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from epochmeter.agent.replay import Replay
 
 MakeIterator = Callable[[Any], Iterator[Any]]
-Begun = Tuple[int, Optional[int], Optional[Callable[[Any], float]]]
+Begun = Tuple[int, Optional[int], Optional[SampleCounter]]
 """Further arguments of `RecordedIterator`."""
 
 
@@ -129,6 +129,7 @@ class Passes:
             timer = BatchTimer(recording, number, recording.folder, os.getpid(), gaps)
             return stand_ins(loader, timer)
         except Exception as error:  # a class of the script
+            pass_on(error)
             recording.guarded(recording.facts.write, {"kind": "untimed", "text": describe_error(error)})
             return {}
 

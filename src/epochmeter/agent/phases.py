@@ -161,10 +161,10 @@ class ForwardHooks:
         thread = self._recorder.thread
         if thread.is_forwarding or thread.is_fetching or thread.log is None:
             return
-        if next(module.parameters(), None) is None:
-            self._count()
-        else:
+        if has_parameters(module):
             thread.watched = module, self.begin()
+        else:
+            self._count()
 
     def _leave(self, module: "torch.nn.Module") -> None:
         thread = self._recorder.thread
@@ -176,3 +176,18 @@ class ForwardHooks:
             self._training.phase_ended(FORWARD_ENDED, begun, 0 if self._has_seen_all else WAS_UNSEEN)
         self._add(type(module))
         self._count()
+
+
+def has_parameters(module: "torch.nn.Module") -> bool:
+    """Return whether a module, or one within it, has parameters.
+
+    It calls no method of theirs: that of a script may return anything, or have an effect.
+    """
+    found, seen = [module], {id(module)}  # a module may be within several
+    for each in found:
+        if any(parameter is not None for parameter in each._parameters.values()):
+            return True
+        new = [inner for inner in each._modules.values() if inner is not None and id(inner) not in seen]
+        seen.update(map(id, new))
+        found += new
+    return False

@@ -14,11 +14,11 @@ import torch
 from epochmeter.agent import device_marks
 from epochmeter.agent.event_log import EventLog
 from epochmeter.agent.facts import FactsFile, current_gpu, own_rank, process_facts, trained_gpu
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import Suppressed, is_from_signal_handler
 from epochmeter.agent.notices import notice
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.agent.thread_state import ThreadState
-from epochmeter.shared.events import UNMEASURED, UNMEASURED_VARIABLE
+from epochmeter.shared.events import AGENT_VARIABLE, UNMEASURED, UNMEASURED_VARIABLE
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Message, NotMeasured
 from epochmeter.worker.connection import ControllerGoneError
@@ -106,7 +106,7 @@ class Recording:
     def connected(self) -> ScriptConnection:
         """Return the connection of the process, which begins with its first log."""
         if self.connection is None:
-            os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured, but noted
+            os.environ.pop(AGENT_VARIABLE, None)  # child processes of this one are not measured, but noted
             os.putenv(UNMEASURED_VARIABLE, os.path.join(self.folder, UNMEASURED))  # `os.environ` stays the script's
             rank, _, is_first = own_rank()
             self.details = self.details if is_first else None
@@ -187,14 +187,14 @@ class Recording:
         self.reason = describe_error(error)
         if self.is_on:
             notice("measuring ended, the script continues: {}".format(self.reason))
-            with contextlib.suppress(Exception):
+            with Suppressed(Exception):
                 self.facts.write({"kind": "problem", "text": self.reason})
         self.switch_off(NotMeasured(Problem(self.reason)))
 
     def switch_off(self, message: Message) -> None:
         """Record no more, and send the reason."""
         self.is_on = False
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             self.unhook()
         if self.connection is not None:
             with contextlib.suppress(OSError, ControllerGoneError):  # the script may have closed all files

@@ -5,12 +5,12 @@ A sample is an item of the dataset.
 
 import collections
 import math
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
 
 import torch
 from torch.utils import data
 
-from epochmeter.agent.frames import hidden, hide_frames
+from epochmeter.agent.frames import hidden, hide_frames, pass_on
 from epochmeter.agent.random_states import kept_random_states
 from epochmeter.agent.unseen import unseen
 
@@ -35,7 +35,8 @@ def batch_count(loader: Any) -> Optional[int]:
         if size is None:
             return samples
         return samples // size if loader.drop_last else math.ceil(samples / size)
-    except Exception:  # a method of the script
+    except Exception as error:  # a method of the script
+        pass_on(error)
         return None
 
 
@@ -45,27 +46,43 @@ def length_of(sized: Any) -> int:
     while type(inner) is data.BatchSampler:
         inner = inner.sampler
         owners.append(inner)
-    if type(inner) in (list, tuple, range) or type(inner).__module__.startswith("torch."):
+    if is_plain(inner):
         return len(sized)
     with kept_random_states(*owners):
         return len(sized)
 
 
+def is_plain(thing: object) -> bool:
+    """Return whether an object is of Python's or torch's own class, whose length is that of its iteration."""
+    return type(thing) in (list, tuple, range) or type(thing).__module__.startswith("torch.")
+
+
 def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
     """Return the samples of a complete pass and of each batch except the last; None if the loader does not state them.
 
-    A loader states them if it has torch's own batch sampler and a dataset with indices.
+    A loader states them if it has torch's own samplers and a dataset with indices: the length of a script's sampler may
+    be another one than that of its iteration.
     """
-    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
+    size = stated_batch_size(loader)
+    if size is None:
         return None
-    if type(loader.batch_sampler) is not data.BatchSampler:
+    batch_sampler: Any = getattr(loader, "batch_sampler", None)
+    if not is_plain(batch_sampler.sampler):
         return None
     try:
-        sampler: Any = loader.batch_sampler.sampler  # which may have a length
-        samples, size = length_of(sampler), int(loader.batch_sampler.batch_size)
-        return (samples // size * size if loader.batch_sampler.drop_last else samples), size
-    except Exception:  # a sampler of the script
+        samples = length_of(batch_sampler.sampler)
+    except Exception as error:  # of the dataset
+        pass_on(error)
         return None
+    return (samples // size * size if batch_sampler.drop_last else samples), size
+
+
+def stated_batch_size(loader: object) -> Optional[int]:
+    """Return the samples of each batch except the last of a loader with torch's own batch sampler; else None."""
+    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
+        return None
+    batch_sampler: Any = loader.batch_sampler
+    return int(batch_sampler.batch_size) if type(batch_sampler) is data.BatchSampler else None
 
 
 def has_own_sampler(loader: "data.DataLoader[Any]") -> bool:
@@ -87,25 +104,32 @@ class BatchSizes:
         self._passes = 0
 
     @hidden
-    def noted(self, sampler: Iterable[Any]) -> Iterator[Any]:
-        """Yield the indices of the sampler's batches, and note how many each has."""
+    def noted(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the indices of a sampler's batches, and note how many each has."""
         self._passes += 1
         self.is_noted = True
         self._is_known = self._passes == 1
         self._sizes.clear()  # of batches that an earlier pass requested in advance
         try:
-            for indices in sampler:
+            while True:
+                indices = next(batches)  # without another `iter`, which may draw the batches again
                 self._sizes.append(len(indices) if isinstance(indices, (list, tuple)) else UNKNOWN)
                 yield indices
+        except StopIteration:
+            return
         except BaseException as error:
             hide_frames(error)
             raise
         finally:
             self._passes -= 1
 
-    def next(self, batch: object) -> float:
+    def next(self) -> float:
         """Return the number of samples in the next batch that is delivered; NaN if it is not known."""
         return self._sizes.popleft() if self._is_known and self._sizes else UNKNOWN
+
+    def fail(self) -> None:
+        """Note that a request failed: it is not known whether the next number is that of a batch."""
+        self._is_known = False
 
 
 class NotedSampler:
@@ -114,8 +138,14 @@ class NotedSampler:
     def __init__(self, sampler: Any, sizes: BatchSizes) -> None:
         self._sampler, self._sizes = sampler, sizes
 
+    @hidden
     def __iter__(self) -> Iterator[Any]:
-        return self._sizes.noted(self._sampler)
+        try:
+            batches = iter(self._sampler)  # now: the sampler may draw its batches here, before torch draws a seed
+        except BaseException as error:
+            hide_frames(error)
+            raise
+        return self._sizes.noted(batches)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -126,16 +156,31 @@ class NotedSampler:
         return getattr(self._sampler, name)
 
 
-def sample_counter(loader: object, sizes: BatchSizes) -> Optional[Callable[[Any], float]]:
-    """Return a function that returns the number of samples in a batch, NaN if it is not known.
+class SampleCounter:
+    """Counts the samples of the batches of one pass.
 
-    None if the loader states the samples of all batches. `sizes` are those of the loader; whether its sampler notes
-    them is known from the first batch on.
+    Args:
+        size: The loader's batch size; None: it has none.
+        sizes: Those of the loader. Whether its sampler notes them is known from the first batch on.
     """
+
+    def __init__(self, size: Optional[int], sizes: BatchSizes) -> None:
+        self._sizes, self._by_length = sizes, counted_by_length(size)
+
+    def count(self, batch: object) -> float:
+        """Return the number of samples in the batch that has arrived; NaN if it is not known."""
+        return self._sizes.next() if self._sizes.is_noted else self._by_length(batch)
+
+    def fail(self) -> None:
+        """Note that a request failed."""
+        self._sizes.fail()
+
+
+def sample_counter(loader: object, sizes: BatchSizes) -> Optional[SampleCounter]:
+    """Return a counter for a pass over a loader with these sizes; None if the loader states the samples."""
     if stated_samples(loader) is not None:
         return None
-    by_length = counted_by_length(getattr(loader, "batch_size", None))
-    return lambda batch: sizes.next(batch) if sizes.is_noted else by_length(batch)
+    return SampleCounter(getattr(loader, "batch_size", None), sizes)
 
 
 def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
@@ -154,7 +199,8 @@ def counted_by_length(size: Optional[int]) -> Callable[[Any], float]:
             with unseen():
                 lengths = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
                 kinds = {(tensor.dtype, tensor.dim()) for tensor in tensors}
-        except Exception:  # a class of the script, or a nested tensor, which has no shape
+        except Exception as error:  # a class of the script, or a nested tensor, which has no shape
+            pass_on(error)
             return UNKNOWN
         if len(lengths) != 1:
             return UNKNOWN

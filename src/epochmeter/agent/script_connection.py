@@ -6,9 +6,10 @@ The script records its events without a controller too, so that the end of the c
 import os
 import socket
 import struct
+import threading
 from typing import Any, Optional, Tuple
 
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.notices import notice
 from epochmeter.shared.events import NO_CONTROLLER
 from epochmeter.shared.protocol import Border, Message, encode
@@ -34,6 +35,7 @@ class ScriptConnection(ControllerConnection):
     def __init__(self, path: Optional[str], rank: int, is_first: bool) -> None:
         self.lost = "" if path else NO_CONTROLLER
         self._identity: Optional[Tuple[int, int]] = None
+        self._requesting, self._is_requesting = threading.RLock(), False
         if path is None:
             return
         try:
@@ -59,21 +61,31 @@ class ScriptConnection(ControllerConnection):
             self._lose(error)
 
     def request(self, message: Message) -> Any:
-        """Send a message and return its reply; None if the connection is lost."""
-        self.send(message)
-        try:
-            return None if self.lost else self._reply()
-        except (OSError, ControllerGoneError) as error:
-            self._lose(error)
-            return None
+        """Send a message and return its reply; None if the connection is lost, or within another request.
+
+        The requests of several threads follow each other, as a reply does not name its request. A signal handler may
+        make one within another one of its thread.
+        """
+        with self._requesting:
+            if self._is_requesting:
+                return None
+            self._is_requesting = True
+            try:
+                self.send(message)
+                return None if self.lost else self._reply()
+            except (OSError, ControllerGoneError) as error:
+                self._lose(error)
+                return None
+            finally:
+                self._is_requesting = False
 
     def wake(self) -> None:
         """Let the controller read its counters now; never wait."""
         if self.is_open():
             try:
                 self._socket.send(BORDER, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-            except BlockingIOError:  # it does not read, since it is stopped
-                pass
+            except BlockingIOError as error:  # it does not read, since it is stopped
+                pass_on(error)
             except OSError as error:
                 self._lose(error)
 
@@ -96,8 +108,7 @@ class ScriptConnection(ControllerConnection):
 
     def _lose(self, error: BaseException) -> None:
         """Close the connection, and report why; raise an error of the script's own signal handler."""
-        if is_from_signal_handler(error):
-            raise error
+        pass_on(error)
         self.close()
         self.lost = "the controller is gone: {}".format(error)
         notice(LOST.format(self.lost))
@@ -105,6 +116,7 @@ class ScriptConnection(ControllerConnection):
     def _opened_file(self) -> Optional[Tuple[int, int]]:
         try:
             stat = os.fstat(self._socket.fileno())
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             return None
         return stat.st_dev, stat.st_ino

@@ -7,7 +7,7 @@ from typing import Callable, Optional, Union
 
 import torch
 
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.iterators import PassProgress
 from epochmeter.agent.operators import Facts, OperatorTrace
 from epochmeter.agent.recording import Recording, describe_error
@@ -101,8 +101,7 @@ class StepDetails:
         try:
             facts = act(*arguments)
         except Exception as error:
-            if is_from_signal_handler(error):
-                raise
+            pass_on(error)
             facts = {"reason": describe_error(error)}
         if facts is None:
             return

@@ -1,6 +1,5 @@
 """What a thread does while it is off the processor: whether it waits for a core, and whether others work for it."""
 
-import contextlib
 import importlib
 import math
 import os
@@ -11,6 +10,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import Any, Callable, Iterator, Optional, Tuple
 
+from epochmeter.agent.frames import Suppressed, pass_on
 from epochmeter.worker.timeline import monotonic_ns
 
 MAX_LAG_NS = 10**8  # by which the kernel's count of a thread's processor time may be behind its clock
@@ -61,7 +61,8 @@ class RunQueue:
         self.process = os.getpid()
         try:
             self._descriptor = os.open("/proc/thread-self/{}".format(SCHEDSTAT), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
+            pass_on(error)
             self._descriptor = -1
 
     def __del__(self) -> None:
@@ -77,7 +78,8 @@ class RunQueue:
             running, waited, _ = os.pread(self._descriptor, 64, 0).split()
             # If the script has closed all files, this may be another one.
             return int(waited) if 0 <= cpu_ns + MAX_READING_NS - int(running) < MAX_LAG_NS else math.nan
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            pass_on(error)
             return math.nan
 
     def now(self) -> Tuple[int, int, float]:
@@ -122,7 +124,7 @@ class Helpers:
     def _total_ns(self) -> float:
         apart_ns = 0
         for clock in self._apart:
-            with contextlib.suppress(OSError):  # the thread has ended
+            with Suppressed(OSError):  # the thread has ended
                 apart_ns += nanoseconds_of(clock)
         return nanoseconds_of(time.CLOCK_PROCESS_CPUTIME_ID) - thread_ns() - apart_ns + children_ns()
 
@@ -161,11 +163,13 @@ def content(path: str) -> bytes:
     """Return the content of a small file of the kernel; nothing if there is none, as of a thread that has ended."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return b""
     try:
         return os.read(descriptor, 4096)
-    except OSError:
+    except OSError as error:
+        pass_on(error)
         return b""
     finally:
         os.close(descriptor)

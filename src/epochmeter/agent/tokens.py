@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 
 import torch
 
+from epochmeter.agent.frames import pass_on
 from epochmeter.agent.samples import UNKNOWN
 from epochmeter.agent.unseen import unseen
 
@@ -25,7 +26,8 @@ def count_tokens(batch: Any) -> Optional[Tuple[float, int]]:
                 is_alike = isinstance(mask, torch.Tensor) and mask.shape == inputs.shape
                 return unmasked(mask) if is_alike else UNKNOWN, inputs.numel()
             return (unmasked(mask), mask.numel()) if isinstance(mask, torch.Tensor) else None
-    except Exception:  # a class of the script, or a nested tensor
+    except Exception as error:  # a class of the script, or a nested tensor
+        pass_on(error)
         return None
 
 
@@ -43,8 +45,10 @@ def field_of(batch: Any, name: str) -> Any:
 
 
 def unmasked(mask: torch.Tensor) -> float:
-    """Return the number of ones in a mask; NaN if it is on a GPU, or has weights."""
+    """Return the number of ones in a mask; NaN if it is on a GPU, or has other values than zeros and ones."""
     if mask.device.type != "cpu" or mask.is_floating_point():
         return UNKNOWN
-    # Not by the sum of torch, which a profiler of the script would see.
-    return float(mask.numpy().sum())
+    values = mask.numpy()  # not by functions of torch, which a profiler of the script would see
+    if values.max(initial=0) > 1 or values.min(initial=0) < 0:  # such as the numbers of packed sequences
+        return UNKNOWN
+    return float(values.sum())

@@ -8,7 +8,7 @@ from typing import Generator, Iterator, Optional, Union
 
 import torch
 
-from epochmeter.agent.frames import is_from_signal_handler
+from epochmeter.agent.frames import Suppressed, pass_on
 from epochmeter.agent.iterators import PassProgress
 from epochmeter.shared.problem import Problem
 from epochmeter.shared.protocol import Traced, TraceFailed
@@ -64,15 +64,14 @@ class ScriptTrace:
         except StopIteration:
             return self._ended()
         except Exception as error:
-            if is_from_signal_handler(error):
-                raise
+            pass_on(error)
             return no_trace("{}: {}".format(type(error).__name__, error))
 
     def close(self) -> Optional[TraceFailed]:
         """End an incomplete trace; return a message, unless no step was traced."""
         if self._recording is None:
             return None
-        with contextlib.suppress(Exception):
+        with Suppressed(Exception):
             self._recording.close()
         return no_trace("the epoch ended within the {} steps to trace".format(self._count))
 

@@ -1,25 +1,25 @@
 """A script without a controller: a folder for its events, from which a later command makes the record of its run."""
 
 import os
-import re
 import shlex
-import sys
 import tempfile
 import time
 from datetime import datetime
 from typing import Sequence
 
+from epochmeter.agent.notices import notice
 from epochmeter.shared import tool
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.events import FOLDER_PREFIX, SCRIPT_FILE
 from epochmeter.shared.events_version import events_version
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.types import Document
 from epochmeter.worker.timeline import monotonic_ns
 
 COMMAND = "epochmeter run" if tool.IS_INSTALLED else "python src/measure.py"
-NO_BUDGET = "epochmeter: without a controller, no budget is checked"
-RECORDED = "epochmeter: only times are recorded, as {}; after the script, `{} {}` makes the record of the run"
+NO_BUDGET = "without a controller, no budget is checked"
+RECORDED = "only times are recorded, as {}; after the script, `{} {}` makes the record of the run"
 
 
 class Unattended:
@@ -51,9 +51,9 @@ class Unattended:
         self.agent: Document = {
             "socket": None, "logs": folder, "folder": folder, "loader": settings.get("measure.loader"),
         }  # fmt: skip
-        print(RECORDED.format(reason, COMMAND, events_argument(folder)), file=sys.stderr)
+        notice(RECORDED.format(reason, COMMAND, events_argument(folder)))
         if any(key.startswith("budget.") for key in settings):
-            print(NO_BUDGET, file=sys.stderr)
+            notice(NO_BUDGET)
 
     def wait(self) -> None:
         """Return at once: nothing is left to do when the script has ended."""
@@ -61,5 +61,4 @@ class Unattended:
 
 def events_argument(folder: str) -> str:
     """Return the argument of the later command, in quotes where a shell or Hydra needs them."""
-    is_plain = re.match(r"[\w./-]+$", folder)
-    return "measure.events=" + folder if is_plain else shlex.quote("measure.events='{}'".format(folder))
+    return shlex.quote(quoted_override("measure.events", folder))

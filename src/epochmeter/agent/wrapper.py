@@ -63,9 +63,9 @@ def forwarded(name: str) -> Callable[..., Any]:
     """Return a method of a wrapper that calls the method of the object that is wrapped."""
 
     @hidden
-    def method(wrapper: Wrapper, *arguments: Any) -> Any:
+    def method(wrapper: Wrapper, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return getattr(wrapper._wrapped, name)(*arguments)
+            return getattr(wrapper._wrapped, name)(*arguments, **keywords)
         except BaseException as error:
             hide_frames(error)
             raise

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, json_output, validation
-from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.problem import InputError, input_error
 
 if TYPE_CHECKING:

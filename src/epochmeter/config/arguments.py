@@ -110,15 +110,6 @@ def conceal_override(override: str, secret_keys: Collection[str] = ()) -> str:
         return redact_override(override)
 
 
-def quoted_override(key: str, value: str) -> str:
-    """Return an override of a text, such as a path, as Hydra reads it: in quotes where it may have other meanings."""
-    if re.fullmatch(r"[\w./][\w./-]*", value):
-        return f"{key}={value}"
-    # Of backslashes, Hydra reads only those before a quote as escapes.
-    quoted = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + match[2].replace("'", "\\'"), value)
-    return f"{key}='{quoted}'"
-
-
 def defer_keys(arguments: Sequence[str], groups: Collection[str]) -> list[str]:
     """Return a sweep's arguments with each value of a group's key as a list of one, if a group is swept over.
 

@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.config.schema import Job
 from epochmeter.config.suggestions import option_content
@@ -24,6 +23,7 @@ from epochmeter.results.next_steps import NextStep, find_next_steps
 from epochmeter.results.run_folder import RunFolder
 from epochmeter.results.run_info import RunInfo
 from epochmeter.run.capabilities import knob_row
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.record import Record
 
 GPU_METERS = {"nvidia": "nvml", "amd": "amd"}

@@ -33,6 +33,7 @@ from epochmeter.run.replaying import NONE_REPLAYED, NOTE, end_processes
 from epochmeter.run.worker_process import Connection, Process, StartingScript, WorkerError, WorkerProcess, worker_error
 from epochmeter.shared import protocol
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.events import AGENT_VARIABLE
 from epochmeter.shared.events_version import events_version
 from epochmeter.shared.problem import EXCEPTION, MachineError, Problem, format_problem, machine_error
 from epochmeter.shared.process_identity import has_exited, identify
@@ -327,7 +328,7 @@ def start_script(
         command.insert(0, find_interpreter(plan.job.device.python))
     environment = users_environment()
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(AGENT_PATH), environment.get("PYTHONPATH"))))
-    environment["EPOCHMETER_AGENT"] = json.dumps(agent)
+    environment[AGENT_VARIABLE] = json.dumps(agent)
     if not plan.job.measure.replay:
         process = subprocess.Popen(command, env=environment)
         pass_to(process)

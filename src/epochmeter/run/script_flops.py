@@ -26,6 +26,7 @@ from epochmeter.trace.operators import CountedStep, UnreadableError, count_step
 
 LIMIT_S = 60.0  # in which the peaks are measured, including the import of torch
 LATE = f"it took more than {LIMIT_S:g} s"
+ENDED = "the script's Python ended before it had measured them"
 NO_PRECISION = "the numeric precision of the script's products is not known"
 FP32 = "fp32"
 NO_FLOPS = "no operator with FLOPs was seen, as in a CUDA graph"
@@ -169,11 +170,15 @@ def _peaks_of(process: "subprocess.Popen[bytes]", request: Document, instruments
     until_s, since_ns = time.monotonic() + LIMIT_S, None
     message: Document | str = request
     while True:
-        process.stdin.write(json.dumps(message).encode() + b"\n")
+        with suppress(BrokenPipeError):  # it has ended, as its output shows
+            process.stdin.write(json.dumps(message).encode() + b"\n")
         readable, _, _ = select.select([process.stdout], [], [], max(0.0, until_s - time.monotonic()))
         if not readable:
             raise TimeoutError(LATE)
-        reply = json.loads(process.stdout.readline() or b"{}")
+        line = process.stdout.readline()
+        if not line:
+            raise OSError(ENDED)
+        reply = json.loads(line)
         if "border" not in reply:
             return dict(reply["peaks"])
         since_ns, others = instruments.mark_others(since_ns)

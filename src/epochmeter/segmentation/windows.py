@@ -276,7 +276,8 @@ def samples_of_step(measured: Pass, batches: int) -> float:
     if loader.samples is None or loader.batch_size is None:
         return math.fsum(measured.batches.samples[last + 1 - batches : last + 1])
     missing = max(0, (last + 1) * loader.batch_size - loader.samples)  # in the last batch of a complete pass
-    return math.nan if measured.is_continued else batches * loader.batch_size - missing
+    is_known = missing < loader.batch_size and not measured.is_continued
+    return batches * loader.batch_size - missing if is_known else math.nan
 
 
 def samples_of(measured: Pass, count: int) -> float:
@@ -285,7 +286,9 @@ def samples_of(measured: Pass, count: int) -> float:
     if loader.samples is None or loader.batch_size is None:
         return math.fsum(measured.batches.samples[:count])
     is_last = measured.is_complete and count == len(measured.batches)
-    if is_last and not measured.is_continued:
+    stated = math.ceil(loader.samples / loader.batch_size)
+    if is_last and not measured.is_continued and count == stated:
         return loader.samples
-    has_short_batch = loader.samples % loader.batch_size > 0
-    return math.nan if is_last and has_short_batch else count * loader.batch_size
+    # One batch of a complete pass may be shorter; fewer batches were delivered if requests have failed.
+    is_even = loader.samples % loader.batch_size == 0 and count <= stated
+    return count * loader.batch_size if is_even or not is_last else math.nan

@@ -12,6 +12,8 @@ RECORD = struct.Struct("<qqdIIIHBB")
 """An event's time, begin, value, object, other object, number, detail, flags and kind, which is never 0."""
 FOLDER_PREFIX = "epochmeter-events-"  # of the name of a folder of logs
 SCRIPT_FILE = "script.json"  # in that folder, facts on a script that ran without a controller
+AGENT_VARIABLE = "EPOCHMETER_AGENT"
+"""Environment variable with the arguments of the agent, as JSON, in a script whose processes are measured."""
 UNMEASURED = "unmeasured"  # a file in that folder: a program that the script started has imported torch
 UNMEASURED_VARIABLE = "EPOCHMETER_UNMEASURED"
 """Environment variable with the path of that file, for what a measured process starts."""

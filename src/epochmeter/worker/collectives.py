@@ -5,7 +5,6 @@ them, it waits for the exchanges that are not done. Its own callbacks for that w
 are queued when the pass begins. Neither changes a gradient.
 """
 
-import contextlib
 import sys
 from typing import Any, Callable, Iterator, Optional, Tuple
 
@@ -37,23 +36,20 @@ def collective_functions() -> Iterator[Tuple[Any, str]]:
         yield from ((owner, name) for name in FUNCTIONS if hasattr(owner, name))
 
 
-@contextlib.contextmanager
-def watched_backward(tensors: Any, act: Optional[Callable[[], None]]) -> Iterator[None]:
-    """Call `act`, if given, when a backward pass of these tensors, in the `with` block, has computed its gradients.
+def watch_backward(tensors: Any, act: Optional[Callable[[], None]]) -> Callable[[], object]:
+    """Call `act`, if given, when the next backward pass of these tensors has computed its gradients.
 
-    It is called in the thread that ends the pass, on the streams of the thread that began it.
+    It is called in the thread that ends the pass, on the streams of the thread that began it. Return a function that
+    ends this, which is to be called after the pass.
     """
-    tensor = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-    node = getattr(tensor, "grad_fn", None)
+    if isinstance(tensors, (list, tuple)):  # nothing is taken from an iterator
+        tensors = tensors[0] if tensors else None
+    node = getattr(tensors, "grad_fn", None)
     if node is None or act is None:  # without a node, there is no pass, or one of a single tensor
-        yield
-        return
+        return lambda: None
 
     def queue(gradients: object) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(act)
 
-    handle = node.register_prehook(queue)
-    try:
-        yield
-    finally:
-        handle.remove()
+    remove: Callable[[], object] = node.register_prehook(queue).remove
+    return remove

@@ -11,7 +11,7 @@ import torch
 
 from epochmeter.shared.types import FloatArray
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.worker.collectives import collective_functions, is_supported, watched_backward
+from epochmeter.worker.collectives import collective_functions, is_supported, watch_backward
 from epochmeter.worker.timeline import Timeline
 
 MAX_MARKS = 1024  # after which the timestamps are read
@@ -92,10 +92,11 @@ class ExposedCommunication:
                 self._begin()
                 is_ready = True
 
+            end = watch_backward(tensors, note)
             try:
-                with watched_backward(tensors, note):
-                    return backward(tensors, *arguments, **keywords)
+                return backward(tensors, *arguments, **keywords)
             finally:
+                end()
                 if is_ready:
                     self._end()
 

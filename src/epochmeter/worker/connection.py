@@ -29,11 +29,15 @@ class ControllerConnection:
     reply_limit_s: Optional[float] = None
 
     def __init__(self, path: str, rank: Optional[int] = 0, sends_requests: bool = True) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(path)
         self._received = b""
         self._progress_ns = 0
-        self.send(Joined(rank, sends_requests))
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(path)
+            self.send(Joined(rank, sends_requests))
+        except BaseException:
+            self._socket.close()  # else Python warns of it, in its development mode
+            raise
 
     def send(self, message: Message) -> None:
         self._socket.sendall(encode(message), socket.MSG_NOSIGNAL)  # a script may let SIGPIPE end it

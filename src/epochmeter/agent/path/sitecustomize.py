@@ -41,8 +41,11 @@ def call_hooks(name: str, *values: object) -> "Any":
 
         return getattr(hooks, name)(*values)
     except Exception as problem:
-        if sys.stderr is not None:
-            print("epochmeter: not measured: {}: {}".format(type(problem).__name__, problem), file=sys.stderr)
+        try:
+            if sys.stderr is not None:
+                print("epochmeter: not measured: {}: {}".format(type(problem).__name__, problem), file=sys.stderr)
+        except Exception:  # the script has closed it
+            return None
     finally:
         if IMPORT_PATH in sys.path:
             sys.path.remove(IMPORT_PATH)
@@ -65,21 +68,27 @@ def note_unmeasured() -> None:
         pass
 
 
+def prepare() -> None:
+    """Prepare the agent in a process that is measured, or the note of a program that one has started."""
+    if arguments is not None:
+        if "torch" in sys.modules:  # by another `sitecustomize`, or by a file of site-packages
+            call_hooks("install", arguments)
+        else:
+            sys.meta_path.insert(0, TorchFinder(lambda: call_hooks("find_torch", arguments)))
+        atexit.register(report_missing_module)
+    elif unmeasured:
+        sys.meta_path.insert(0, TorchFinder(note_unmeasured))
+
+
 sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != FOLDER]
 this_module = sys.modules.pop("sitecustomize")
 try:
     __import__("sitecustomize")  # another one, which this module hides
-except ImportError:
-    pass
+except ImportError as problem:
+    if problem.name != "sitecustomize":
+        raise  # Python reports an error of the other one
 finally:
     sys.modules.setdefault("sitecustomize", this_module)
-arguments = os.environ.get("EPOCHMETER_AGENT")  # which the script may delete
-if arguments is not None:
-    if "torch" in sys.modules:  # by another `sitecustomize`, or by a file of site-packages
-        call_hooks("install", arguments)
-    else:
-        sys.meta_path.insert(0, TorchFinder(lambda: call_hooks("find_torch", arguments)))
-    atexit.register(report_missing_module)
-unmeasured = os.environ.get("EPOCHMETER_UNMEASURED", "")
-if unmeasured and arguments is None:
-    sys.meta_path.insert(0, TorchFinder(note_unmeasured))
+    arguments = os.environ.get("EPOCHMETER_AGENT")  # which the script may delete
+    unmeasured = os.environ.get("EPOCHMETER_UNMEASURED", "")
+    prepare()

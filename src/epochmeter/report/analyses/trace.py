@@ -7,11 +7,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from epochmeter.config.arguments import quoted_override
 from epochmeter.report.runs.folders import run_folders, sweep_folders
 from epochmeter.results.memory import read_memory
 from epochmeter.results.reuse import record_of
 from epochmeter.results.run_folder import RunFolder
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import TRACE, Record
 from epochmeter.shared.record_files import refusal

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from epochmeter.config.arguments import quoted_override
 from epochmeter.config.installation import ROOT, with_own_commands
 from epochmeter.console.plain import wrap
 from epochmeter.report.analyses import failures, outcome, stalls
@@ -49,6 +48,7 @@ from epochmeter.report.runs.run import grouped
 from epochmeter.report.subject import subject_of
 from epochmeter.results.documents import NextStepFields
 from epochmeter.shared.atomic_files import write_atomically, write_json
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.problem import input_error
 from epochmeter.shared.record import Record
 from epochmeter.shared.record_files import refusal
