@@ -5,7 +5,7 @@ A sample is an item of the dataset.
 
 import collections
 import math
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Optional
 
 import torch
 from torch.utils import data
@@ -41,29 +41,44 @@ def batch_count(loader: Any) -> Optional[int]:
 
 def length_of(sized: Any) -> int:
     """Return the length of a loader, a sampler or a dataset; a method of the script changes no random state."""
-    owners, inner = [sized], sized
-    while type(inner) is data.BatchSampler:
-        inner = inner.sampler
-        owners.append(inner)
-    if type(inner) in (list, tuple, range) or type(inner).__module__.startswith("torch."):
+    owners = [sized]
+    while type(owners[-1]) is data.BatchSampler:
+        owners.append(owners[-1].sampler)
+    if is_standard(owners[-1]):
         return len(sized)
     with kept_random_states(*owners):
         return len(sized)
 
 
-def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
-    """Return the samples of a complete pass and of each batch except the last; None if the loader does not state them.
+def is_standard(sized: object) -> bool:
+    """Return whether a sampler or a dataset is one of Python or torch, whose length is right and changes no state."""
+    return type(sized) in (list, tuple, range) or type(sized).__module__.startswith("torch.")
+
+
+def stated_batch(loader: object) -> Optional[int]:
+    """Return the samples of each batch except the last; None if the loader does not state them.
 
     A loader states them if it has torch's own batch sampler and a dataset with indices.
     """
     if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
         return None
-    if type(loader.batch_sampler) is not data.BatchSampler:
+    sampler = loader.batch_sampler
+    if type(sampler) is not data.BatchSampler or not isinstance(sampler.batch_size, int):  # which the script may change
         return None
+    return sampler.batch_size
+
+
+def stated_samples(loader: Any) -> Optional[int]:
+    """Return the samples of a complete pass; None if the loader does not state them.
+
+    A sampler of the script may deliver more or fewer than its length, as one that resumes within an epoch.
+    """
     try:
-        sampler: Any = loader.batch_sampler.sampler  # which may have a length
-        samples, size = length_of(sampler), int(loader.batch_sampler.batch_size)
-        return (samples // size * size if loader.batch_sampler.drop_last else samples), size
+        size = stated_batch(loader)
+        if size is None or not is_standard(loader.batch_sampler.sampler):
+            return None
+        samples = length_of(loader.batch_sampler.sampler)
+        return samples // size * size if loader.batch_sampler.drop_last else samples
     except Exception:  # a sampler of the script
         return None
 
