@@ -21,7 +21,9 @@ def times(*durations_ns):
 def counted(batch, loader=STATED, samples=(), is_continued=False):
     """A pass in which the operators of a step were recorded, up to its batch with a number."""
     batches = SimpleNamespace(samples=samples)
-    return SimpleNamespace(counted=(5, batch), loader=loader, batches=batches, is_continued=is_continued)
+    return SimpleNamespace(
+        counted=(5, batch), loader=loader, batches=batches, is_continued=is_continued, failures=0, unused=0
+    )
 
 
 @pytest.mark.parametrize(
