@@ -135,6 +135,7 @@ class Meter:
     def __init__(self, *overrides: str) -> None:
         self._overrides = overrides
         self._agent = hooks.agent
+        self._unused = [] if self._agent is None else [str(key).partition("=")[0] for key in overrides]
         self._controller: Union[Controller, Unattended, None] = None
         self._hooks = contextlib.ExitStack()  # which removes the hooks of this meter
         self._owner = os.getpid()
@@ -301,6 +302,9 @@ class Meter:
         """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
         if self._is_closed:
             self._forget()
+        if self._unused and self._agent is not None:
+            keys, self._unused = self._unused, []
+            self._agent.note_unused(keys)
         if self._agent is None and not self._reason and self._owner == os.getpid():
             with Meter._starting:
                 if self._agent is None and not self._reason:  # another thread has not started it meanwhile
