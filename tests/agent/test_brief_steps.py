@@ -13,7 +13,7 @@ import pytest
 import torch
 from recorded import Connection, Script, events_of
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from epochmeter.agent import batch_timer, brief_steps, hooks, recording, sampling
 from epochmeter.agent.iterators import RecordedIterator
@@ -104,6 +104,24 @@ def test_most_steps_are_brief_and_have_the_events_of_others(hooked, spans):
     times_ns = [event.time_ns for event in with_brief if event.kind != LOADED]
     assert times_ns == sorted(times_ns)
     assert [part["steps"] for part in hooked.parts[1:]] == [STEPS, STEPS]
+
+
+class Uneven(Sampler):
+    """A batch sampler of a script, with batches of one to three samples."""
+
+    def __iter__(self):
+        return iter([[*range(number, number + 1 + number % 3)] for number in range(STEPS)])
+
+    def __len__(self):
+        return STEPS
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_of_a_sampler_of_the_script_are_counted_in_brief_steps(hooked, spans, workers):
+    train(hooked, DataLoader(DATA, batch_sampler=Uneven(), num_workers=workers))
+    assert batches_of(spans) > STEPS * 2 / 3
+    assert [event.value for event in of(recorded(hooked), BATCH)] == [1 + number % 3 for number in range(STEPS)]
+    assert hooked.parts[1]["samples"] == STEPS * 2
 
 
 def test_times_are_those_of_the_script(hooked, spans):

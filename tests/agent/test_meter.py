@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from epochmeter import BudgetReached, Measurement, Meter
 from epochmeter.agent import hooks
 from epochmeter.agent.meter import REPLACED, UNLOCKED
+from epochmeter.segmentation.process import UNUSED
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
@@ -42,12 +43,13 @@ def loop(script, tmp_path, monkeypatch):
 
 
 def test_meter_that_is_made_before_the_import_of_torch_uses_the_agent_of_the_script(script, tmp_path, monkeypatch):
-    meters = [Meter() for _ in range(2)]
+    meters = [Meter("tracking=none"), Meter()]
     monkeypatch.setattr(hooks, "agent", script.agent)  # as the import of torch does
     assert meters[1].last == Measurement(reason="no such window was measured yet")
     for _ in meters[0].epochs(2):
         script.train(meters[0].batches(BATCHES))
     assert (script.windows, script.measured.expected_epochs) == ([("epoch", 0, 6), ("epoch", 1, 6)], 2)
+    assert script.measured.notes[:1] == [UNUSED.format("`tracking=`")]
     assert meters[1].last.energy_j == 2.0
 
 
@@ -64,6 +66,13 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
     assert loop.meter.last.metrics["data_stall_s"] == loop.meter.last.data_stall_s
     assert len(repr(loop.meter.last)) < 200 < len(str(loop.meter.last.metrics))
     assert loop.meter.last.metrics["forecast/energy_j"] == 9.0
+
+
+def test_keys_that_the_command_of_the_script_decides_are_noted_without_their_values(loop):
+    meter = Meter("budget.energy_j=5000", "tracking=none")
+    for _ in range(2):
+        loop.train(meter.batches(BATCHES))
+    assert loop.measured.notes[:1] == [UNUSED.format("`budget.energy_j=`, `tracking=`")]
 
 
 @pytest.mark.parametrize(("epochs", "expected"), [(3, 3), (range(2, 5), 3), ([0], 1), ((n for n in range(3)), None)])

@@ -154,6 +154,16 @@ def test_samples_are_absent_if_two_passes_over_a_script_s_sampler_are_open(scrip
     assert "samples" not in script.parts[0]
 
 
+@pytest.mark.parametrize(("indices", "stated"), [(range(6, COUNT), COUNT), ([*range(5), *range(COUNT)], COUNT)])
+def test_samples_are_those_that_a_script_s_sampler_delivers_not_its_length(samples_of, indices, stated):
+    class Own(list):
+        def __len__(self):
+            return stated
+
+    loader = DataLoader(SEQUENCES, BATCH, sampler=Own(indices), collate_fn=list)
+    assert samples_of(loader) == (len([*indices]), "")
+
+
 def test_left_epoch_has_the_samples_of_its_steps(script):
     script.train(DataLoader([(torch.zeros(4), 1)] * COUNT, batch_size=BATCH), steps=3)
     assert script.parts[0]["samples"] == 12

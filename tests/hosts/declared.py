@@ -19,7 +19,7 @@ def each(name: str, *kinds: str, **options: object) -> list[Host]:
 HOSTS = [
     # Loops
     Host("plain", is_quick=True),
-    *each("max_steps", "same", "new"),
+    *each("max_steps", "same", "new", "stream", "ahead", "single"),
     *each("held_iterator", "5", "8"),
     Host("restarted_iterator"),
     Host("failing_loader"),
@@ -68,6 +68,8 @@ HOSTS = [
     Host("ray_train", needs=("ray",)),
     # Batches
     *each("layouts", "map", "sampler", "stream"),
+    *(Host("samplers", (kind, "0")) for kind in ("resumed", "filtered", "repeats", "shorter")),
+    Host("samplers", ("resumed", "2")),
     # Loaders of further libraries
     *(Host("more_libraries", (name,), needs=(name,)) for name in ("prefetch_generator", "torchdata", "timm")),
     Host("more_libraries", ("fastai",), needs=("fastai",), keys=("measure.loader=fastai.data.load:DataLoader",)),
@@ -76,6 +78,12 @@ HOSTS = [
         ("webdataset",),
         needs=("webdataset",),
         keys=("measure.loader=webdataset.pipeline:DataPipeline",),
+    ),
+    Host(
+        "libraries",
+        ("lightning_several",),
+        needs=("lightning",),
+        keys=("measure.loader=lightning.pytorch.utilities.combined_loader:CombinedLoader",),
     ),
     # Pickling
     *each("pickled", "cloudpickle", needs=("cloudpickle",)),

@@ -212,7 +212,7 @@ def record_log(host: Host, folder: Path, truth: Mapping[str, Any]) -> None:
         ValueError: The file would be too large to keep.
     """
     (path,) = folder.glob("*.jsonl")
-    lines: list[dict[str, Any]] = [{"truth": truth}, *({"facts": facts} for facts in FactsFile(path).read())]
+    lines: list[dict[str, Any]] = [{"truth": truth}, *({"facts": anonymous(facts)} for facts in FactsFile(path).read())]
     for first in sorted(folder.glob(f"{path.stem}-*.0")):
         events = [[*event] for event in ThreadLog(first.with_suffix("")).read(is_at_rest=True)]
         lines.append({"thread": int(first.stem.rpartition("-")[2]), "events": events})
@@ -221,6 +221,11 @@ def record_log(host: Host, folder: Path, truth: Mapping[str, Any]) -> None:
         raise ValueError(f"the log of {host.id} has {len(text)} bytes")
     LOGS.mkdir(exist_ok=True)
     (LOGS / f"{host.id}.jsonl").write_text(text)
+
+
+def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts without those that name this machine."""
+    return {name: value for name, value in facts.items() if name not in ("host", "identity")}
 
 
 def replayed(host: Host, path: Path) -> tuple[Mapping[str, Any], ProcessWindows]:

@@ -1,9 +1,11 @@
 """Loops of scripts, run with the agent: the windows that their events give."""
 
 import collections
+import contextlib
 import copy
 import gc
 import itertools
+import math
 import sys
 import threading
 import time
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochmeter.agent import hooks
 from epochmeter.segmentation import kinds, process
 from epochmeter.segmentation.steps import NO_PARTS
+from epochmeter.segmentation.windows import NO_LAST_BATCH
 
 STEPS = 8
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
@@ -69,6 +72,11 @@ class Endless(IterableDataset):
     def __iter__(self):
         while True:
             yield torch.ones(4), 1
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(DATA[:8])
 
 
 class Slow(list):
@@ -147,7 +155,7 @@ def test_early_steps_passes_that_only_read_and_early_evaluations_are_no_windows(
         "it was before the first epoch, and did not train", "no forward pass was seen in it",
         "no forward pass was seen in it",
     ]  # fmt: skip
-    assert measured.notes == [process.OUTSIDE.format(1, "optimizer steps")]
+    assert measured.notes == [process.OUTSIDE.format(1, "optimizer step")]
 
 
 def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(script, loader):
@@ -163,6 +171,78 @@ def test_epochs_that_end_early_after_a_complete_one_are_partial(script, loader, 
         script.train(DataLoader(DATA, batch_size=2) if is_new else loader, steps)
     assert [steps for _, _, steps in script.windows] == [2, 8, 3, 3]
     assert script.partial_steps == [None, None, 3, 3]
+
+
+def test_early_end_of_a_pass_without_a_length_is_partial_after_a_complete_one(script):
+    stream = DataLoader(Stream(), batch_size=2)
+    for steps in (3, None, 3):
+        script.train(stream, steps)
+    assert script.partial_steps == [None, None, 3]
+    assert [parts["samples"] for parts in script.parts] == [6, 8, 6]
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+@pytest.mark.parametrize(("ahead", "steps"), [(True, 3), (False, 4)])
+def test_batch_that_was_requested_in_advance_is_no_step_of_a_loop_that_ends_early(script, loader, epochs, ahead, steps):
+    for epoch in range(epochs + 1):
+        batches = fetching_ahead(script, loader) if ahead else (inputs for inputs, _ in script.batches(loader))
+        for number, inputs in enumerate(batches, 1):
+            if ahead or number > 1 or not epochs:  # without a complete epoch, a skipped batch cannot be told from it
+                script.step(inputs)
+            if number == steps and epoch == epochs:
+                break
+    *_, parts = script.parts
+    assert (parts["steps"], parts["samples"]) == (steps, 2 * steps)
+    assert parts["data_stall_s"] + parts["compute_s"] + parts["overhead_s"] == pytest.approx(parts["e2e_s"])
+    assert parts["data_stall_s"] == pytest.approx(parts["host_wait_s"], abs=0.002)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_step_on_the_rest_of_accumulated_gradients_belongs_to_the_epoch_before_it(script, loader, held_out, evaluates):
+    begins_ns = []
+    script.optimizer.register_step_pre_hook(lambda *_: begins_ns.append(time.monotonic_ns()))
+    for _ in range(2):
+        script.train(loader, every=3)
+        if evaluates:
+            script.evaluate(held_out)
+        script.optimizer.step()
+    assert [window for window in script.windows if window[0] == "epoch"] == [("epoch", 0, 8), ("epoch", 1, 8)]
+    ends_ns = [window.closed_ns for window in script.measured.windows if window.name == "epoch"]
+    of_rest = [end_ns > begun_ns for end_ns, begun_ns in zip(ends_ns, begins_ns[2::3], strict=True)]
+    assert of_rest == [not evaluates] * 2
+    assert script.measured.notes[:1] == ([process.OUTSIDE.format(2, "optimizer steps")] if evaluates else [])
+
+
+def test_training_on_other_data_after_an_epoch_with_a_rest_of_gradients_is_no_part_of_it(script, loader):
+    script.train(loader, every=3)
+    ended_ns = time.monotonic_ns()
+    script.step(torch.ones(2, 4))
+    assert script.measured.windows[0].closed_ns < ended_ns
+    assert script.measured.notes == [process.OUTSIDE.format(1, "optimizer step")]
+
+
+def test_samples_are_absent_only_if_the_batch_that_failed_may_be_the_smaller_one(script):
+    class Failing(list):
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError
+            return super().__getitem__(index)
+
+    for count, batch_size in ((16, 2), (15, 2)):
+        batches = script.batches(DataLoader(Failing(DATA[:count]), batch_size))
+        for _ in range(math.ceil(count / batch_size)):
+            with contextlib.suppress(ValueError):
+                script.step(next(batches)[0])
+        del batches
+    even, odd = script.measured.windows
+    assert (even.parts["steps"], even.parts["samples"]) == (7, 14)
+    assert (odd.parts["steps"], "samples" in odd.parts, odd.reason) == (7, False, NO_LAST_BATCH)
+
+
+def test_batches_of_several_loaders_in_one_step_are_noted(script, loader):
+    for inputs in with_further_batches(script, loader):
+        script.step(inputs)
+    assert script.measured.notes == [process.OTHER_BATCHES]
 
 
 def test_evaluations_that_end_early_are_windows_if_none_was_complete(script, loader, held_out):

@@ -205,7 +205,7 @@ def test_phases_without_their_events_are_absent_with_the_reason():
     assert notes == [phases.NO_OPTIMIZER]
     window, notes = epoch_of(without_forward)
     assert ms_per_step(window) == pytest.approx({BACKWARD: 8, OPTIMIZER: 32, OTHER: 1})
-    assert notes == [NO_FORWARD.format(phases.NONE_SEEN.format(0, STEPS))]
+    assert notes == [NO_FORWARD.format(phases.FEW_SEEN.format(0, STEPS))]
     _, notes = epoch_of(without_forward, flags=events.HIDES_FORWARDS)
     assert notes == [NO_FORWARD.format(phases.HIDDEN)]
     _, notes = epoch_of(Steps.step, flags=events.HIDES_FORWARDS)

@@ -22,7 +22,9 @@ def times(*durations_ns):
 def counted(batch, loader=STATED, samples=(), is_continued=False):
     """A pass in which the operators of a step were recorded, up to its batch with a number."""
     batches = SimpleNamespace(samples=samples)
-    return SimpleNamespace(counted=(5, batch), loader=loader, batches=batches, is_continued=is_continued)
+    return SimpleNamespace(
+        counted=(5, batch), loader=loader, batches=batches, is_continued=is_continued, failures=0, unused=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_counting_adds_to_the_median_of_the_other_steps_and_never_less_than_noth
 def test_samples_of_a_pass_are_known_if_its_batches_are_as_stated(samples, count, is_complete, found):
     measured = SimpleNamespace(
         loader=Loader(1, samples=samples, batch_size=4), batches=range(count), is_complete=is_complete,
-        is_continued=False,
+        is_continued=False, failures=0,
     )  # fmt: skip
     known = samples_of(measured, count)
     assert (None if math.isnan(known) else known) == found

@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, List, Optional
 
 from epochmeter.agent.brief_steps import BriefSteps
 from epochmeter.agent.first_forwards import FirstForwards
@@ -131,6 +131,10 @@ class Agent(Recording):
     def expect_epochs(self, count: Optional[int]) -> None:
         """Record how many epochs follow; None: it is not known."""
         self.record(events.EXPECTED, value=UNKNOWN if count is None else float(count))
+
+    def note_unused(self, keys: List[str]) -> None:
+        """Note that these keys of a `Meter` have no effect, since another command has started the controller."""
+        self.guarded(self.facts.write, {"kind": "unused", "keys": keys})
 
     def _ask(self, name: str) -> Optional[Recorded]:
         if self.connection is None:

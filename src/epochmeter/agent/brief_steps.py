@@ -62,6 +62,11 @@ if TYPE_CHECKING:
 
         def resume(self, batches: int) -> None: ...
 
+    class Counter(Protocol):
+        """What they need of the counter of samples."""
+
+        def count(self, batch: object) -> float: ...
+
 
 MIN_STEPS = 2  # in succession, for which exchanging the hooks pays
 AfterStep = Callable[["Optimizer", object, object], None]
@@ -150,6 +155,7 @@ class Span:
         batches: How many were delivered and written.
         optimizers: That have made steps, with their numbers, by `id`.
         collate: Does nothing meanwhile.
+        counter: Counts the samples of batches, without the batches; None: the loader states them.
         is_fetching: Whether a batch is being requested.
         is_to_end: Whether it ends with the next request.
         is_over: Whether it has ended.
@@ -163,6 +169,7 @@ class Span:
         self.batches = 0
         self.optimizers: Dict[int, Tuple[int, Optimizer]] = {}
         self.collate: Optional[Collate] = None
+        self.counter: Optional[Counter] = None
         self.is_fetching = self.is_to_end = self.is_over = self._is_writing = False
 
     def write(self) -> None:
@@ -182,7 +189,8 @@ class Span:
         for kind in noted:
             if kind == BATCH:
                 requested_ns, arrived_ns = next(noted), next(noted)
-                write(BATCH, arrived_ns, requested_ns, UNKNOWN, self._number, 0, 0, 0, UNTIMED)
+                samples = UNKNOWN if self.counter is None else self.counter.count(None)
+                write(BATCH, arrived_ns, requested_ns, samples, self._number, 0, 0, 0, UNTIMED)
                 self._sampling.left = max(0, self._sampling.left - 1)
                 self.batches += 1
             elif kind == BACKWARD:
@@ -216,6 +224,7 @@ class BriefSteps:
         number: int,
         thread: ThreadState,
         collate: "Optional[Collate]",
+        counter: "Optional[Counter]",
     ) -> None:
         """Begin brief steps with a batch that has arrived, if that is possible.
 
@@ -225,6 +234,7 @@ class BriefSteps:
             number: Of the pass.
             thread: State of this thread; the steps until its next timed one are brief.
             collate: Times the batches that are loaded in this process, which ends meanwhile; None: nothing does.
+            counter: Counts the samples of its batches by their indices; None: the loader states them.
         """
         hooks, count, log = self.hooks, thread.sampling.left, thread.log
         if hooks is None or log is None or self._is_forbidden or count < MIN_STEPS:
@@ -237,6 +247,7 @@ class BriefSteps:
         self._span = span
         hooks.shorten(self._noted_steps(span, hooks), self._noted_backwards(span, hooks))
         self._forwards.is_passive = True
+        span.counter = counter
         if collate is not None and collate.skip():
             span.collate = collate
         log.before_write = span.write

@@ -12,7 +12,7 @@ from torch import distributed
 from torch.utils import data
 
 from epochmeter.agent.frames import pass_on
-from epochmeter.agent.samples import UNKNOWN, stated_batch_size, stated_samples
+from epochmeter.agent.samples import UNKNOWN, stated_batch, stated_samples
 from epochmeter.agent.unseen import unseen
 from epochmeter.agent.weak_values import WeakValues
 from epochmeter.shared.process_identity import this_process
@@ -157,8 +157,8 @@ def loader_facts(loader: object) -> Dict[str, object]:
     facts: Dict[str, object] = {"class": class_name(loader)}
     if not isinstance(loader, data.DataLoader):
         return facts
-    stated, size = stated_samples(loader), stated_batch_size(loader)
-    facts.update({} if size is None else {"batch": size}, **({} if stated is None else {"samples": stated[0]}))
+    stated = {"samples": stated_samples(loader), "batch": stated_batch(loader)}
+    facts.update((name, count) for name, count in stated.items() if count is not None)
     facts.update((name, bool(getattr(loader, name))) for name in LOADER_FLAGS if hasattr(loader, name))
     parts = ((name, getattr(loader, name, None)) for name in LOADER_CLASSES)
     facts.update((name, class_name(part)) for name, part in parts if part is not None)

@@ -155,9 +155,10 @@ class RecordedIterator(Wrapper):
     def _begin_brief(self, thread: ThreadState) -> None:
         """Begin brief steps with an untimed one, if that is possible."""
         recorder = self._recorder
-        is_plain = self._counter is None and not self._has_tokens and thread.marks is None and recorder.details is None
+        needs_batch = self._has_tokens or not (self._counter is None or self._counter.is_by_index)
+        is_plain = not needs_batch and thread.marks is None and recorder.details is None
         if is_plain and thread.sampling.decider == self._number:
-            recorder.brief.begin(self, self._wrapped, self._number, thread, self._collate)
+            recorder.brief.begin(self, self._wrapped, self._number, thread, self._collate, self._counter)
 
     def begin_brief(self, deliver: Callable[[], Any]) -> None:
         """Let a function deliver the next batches, without a call of a method here."""

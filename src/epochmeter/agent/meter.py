@@ -152,6 +152,7 @@ class Meter:
     def __init__(self, *overrides: str) -> None:
         self._overrides = overrides
         self._agent = hooks.agent
+        self._unused = [str(key).partition("=")[0] for key in overrides]  # by the agent of a measured script
         self._controller: Union[Controller, Unattended, None] = None
         self._hooks = contextlib.ExitStack()  # which removes the hooks of this meter
         self._owner = os.getpid()
@@ -325,6 +326,9 @@ class Meter:
             with Meter._starting:
                 if self._agent is None and not self._reason:  # another thread has not started it meanwhile
                     self._try_to_start()
+        if self._unused and self._agent is not None:  # which another command has started
+            keys, self._unused = self._unused, []
+            self._agent.note_unused(keys)
         return self._agent
 
     def _joined(self) -> "Optional[Agent]":
@@ -367,7 +371,7 @@ class Meter:
         for other in [meter for meter in Meter._open if not self._runs_beside(meter)]:  # it has the device
             other._is_replaced = True
             other.close()
-        controller = start_controller(self._overrides)
+        controller, self._unused = start_controller(self._overrides), []
         from epochmeter.agent.agent import Agent
 
         agent = Agent(**controller.agent)

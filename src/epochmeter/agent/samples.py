@@ -5,7 +5,7 @@ A sample is an item of the dataset.
 
 import collections
 import math
-from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Optional
 
 import torch
 from torch.utils import data
@@ -42,47 +42,47 @@ def batch_count(loader: Any) -> Optional[int]:
 
 def length_of(sized: Any) -> int:
     """Return the length of a loader, a sampler or a dataset; a method of the script changes no random state."""
-    owners, inner = [sized], sized
-    while type(inner) is data.BatchSampler:
-        inner = inner.sampler
-        owners.append(inner)
-    if is_plain(inner):
+    owners = [sized]
+    while type(owners[-1]) is data.BatchSampler:
+        owners.append(owners[-1].sampler)
+    if is_standard(owners[-1]):
         return len(sized)
     with kept_random_states(*owners):
         return len(sized)
 
 
-def is_plain(thing: object) -> bool:
-    """Return whether an object is of Python's or torch's own class, whose length is that of its iteration."""
-    return type(thing) in (list, tuple, range) or type(thing).__module__.startswith("torch.")
+def is_standard(sized: object) -> bool:
+    """Return whether a sampler or a dataset is one of Python or torch, whose length is right and changes no state."""
+    return type(sized) in (list, tuple, range) or type(sized).__module__.startswith("torch.")
 
 
-def stated_samples(loader: object) -> Optional[Tuple[int, int]]:
-    """Return the samples of a complete pass and of each batch except the last; None if the loader does not state them.
+def stated_batch(loader: object) -> Optional[int]:
+    """Return the samples of each batch except the last; None if the loader does not state them.
 
-    A loader states them if it has torch's own samplers and a dataset with indices: the length of a script's sampler may
-    be another one than that of its iteration.
+    A loader states them if it has torch's own batch sampler and a dataset with indices.
     """
-    size = stated_batch_size(loader)
-    if size is None:
+    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
         return None
-    batch_sampler: Any = getattr(loader, "batch_sampler", None)
-    if not is_plain(batch_sampler.sampler):
+    sampler = loader.batch_sampler
+    if type(sampler) is not data.BatchSampler or not isinstance(sampler.batch_size, int):  # which the script may change
         return None
+    return sampler.batch_size
+
+
+def stated_samples(loader: Any) -> Optional[int]:
+    """Return the samples of a complete pass; None if the loader does not state them.
+
+    A sampler of the script may deliver more or fewer than its length, as one that resumes within an epoch.
+    """
     try:
-        samples = length_of(batch_sampler.sampler)
+        size = stated_batch(loader)
+        if size is None or not is_standard(loader.batch_sampler.sampler):
+            return None
+        samples = length_of(loader.batch_sampler.sampler)
+        return samples // size * size if loader.batch_sampler.drop_last else samples
     except Exception as error:  # of the dataset
         pass_on(error)
         return None
-    return (samples // size * size if batch_sampler.drop_last else samples), size
-
-
-def stated_batch_size(loader: object) -> Optional[int]:
-    """Return the samples of each batch except the last of a loader with torch's own batch sampler; else None."""
-    if not isinstance(loader, data.DataLoader) or isinstance(loader.dataset, data.IterableDataset):
-        return None
-    batch_sampler: Any = loader.batch_sampler
-    return int(batch_sampler.batch_size) if type(batch_sampler) is data.BatchSampler else None
 
 
 def has_own_sampler(loader: "data.DataLoader[Any]") -> bool:
@@ -167,9 +167,14 @@ class SampleCounter:
     def __init__(self, size: Optional[int], sizes: BatchSizes) -> None:
         self._sizes, self._by_length = sizes, counted_by_length(size)
 
+    @property
+    def is_by_index(self) -> bool:
+        """Whether the samples follow from the indices of the loader's sampler, not from the batch."""
+        return self._sizes.is_noted
+
     def count(self, batch: object) -> float:
-        """Return the number of samples in the batch that has arrived; NaN if it is not known."""
-        return self._sizes.next() if self._sizes.is_noted else self._by_length(batch)
+        """Return the number of samples in the next batch that has arrived; NaN if it is not known."""
+        return self._sizes.next() if self.is_by_index else self._by_length(batch)
 
     def fail(self) -> None:
         """Note that a request failed."""

@@ -1,5 +1,7 @@
 """Which passes over data are epochs, which evaluations, and which neither."""
 
+from typing import NamedTuple
+
 from epochmeter.segmentation.passes import Ending, Pass
 from epochmeter.segmentation.windows import EPOCH, EVALUATION
 
@@ -17,6 +19,13 @@ EARLY = "it was before the first epoch, and did not train"
 LOOKED = "it was left after some batches, as if to look at samples"
 
 
+class CompleteEpoch(NamedTuple):
+    """An epoch whose loader had no further batch: its batches, and how many of them were requested in advance."""
+
+    batches: int
+    ahead: int
+
+
 class PassKinds:
     """Names the passes of one process, in the order of their ends, by what happened in it so far.
 
@@ -29,6 +38,7 @@ class PassKinds:
         self.epochs = 0
         self.has_optimizer = False
         self._has_complete_epoch = False
+        self._complete: dict[tuple[int, int], CompleteEpoch] = {}  # the last one by thread and key of the loader
         self._sees_forwards = True  # whether forward passes are seen in passes that train
         self._trained: set[int] = set()  # keys of loaders with an epoch
         self._evaluated: set[int] = set()  # keys of loaders with a complete evaluation
@@ -51,20 +61,36 @@ class PassKinds:
         reason = self._no_evaluation(ended)
         return (None, reason) if reason else (EVALUATION, EVALUATION_RULE)
 
-    def is_partial(self, ended: Pass) -> bool:
+    def is_partial(self, thread: int, ended: Pass) -> bool:
         """Return whether an epoch has fewer steps than complete ones, of which there was one before."""
         if ended.is_continued:
             return True
         if ended.is_piece:
             return ended.ending is not Ending.CUT
-        return not ended.is_complete and ended.length is not None and self._has_complete_epoch
+        if ended.length is None:
+            known = self._complete.get((thread, ended.loader.key))
+            return known is not None and not ended.is_complete and len(ended.batches) < known.batches
+        return not ended.is_complete and self._has_complete_epoch
 
-    def note(self, name: str, ended: Pass) -> None:
+    def unused(self, thread: int, ended: Pass) -> int:
+        """Return how many batches a script that has left a pass had requested in advance, and has not trained on.
+
+        Their number is that of the batches before the first training, which the script may also have skipped. If no
+        complete epoch of the loader shows which it is, one batch was requested in advance, as libraries do.
+        """
+        if ended.is_complete or ended.ending is Ending.CUT or not ended.training.steps or not ended.lag:
+            return 0
+        known = self._complete.get((thread, ended.loader.key))
+        return ended.lag if ended.lag == (known.ahead if known else 1) else 0
+
+    def note(self, name: str, thread: int, ended: Pass) -> None:
         """Note that a pass is a window of this name."""
         key = ended.loader.key
         if name == EPOCH:
             self.epochs += 1
             self._has_complete_epoch |= ended.is_complete and not ended.is_continued
+            if ended.ending is Ending.EXHAUSTED and not (ended.is_continued or ended.is_read_at_once):
+                self._complete[thread, key] = CompleteEpoch(len(ended.batches), (ended.lag or 0) if ended.late else 0)
             self._sees_forwards = ended.has_forward or ended.hides_forwards
             self._trained.add(key)
         elif name == EVALUATION:

@@ -173,8 +173,10 @@ class Pass:
         is_repeated: Whether its subclass of DataLoader has begun to deliver its data again.
         training: All training in it.
         step: Training since its last request.
+        has_pending: Whether the last backward pass was followed by no optimizer step so far.
         trained_batches: Number of batches with training in their steps.
         lag: How many batches the script requests in advance; None before it trains.
+        unused: Number of batches that the script had requested in advance, as it left the pass, and has not trained on.
         late: Training after the end of the pass, on batches that were requested in advance: kinds and ends.
         late_rate: The last learning rate in it.
         has_late_forward: Whether a forward pass was seen after the end.
@@ -186,6 +188,8 @@ class Pass:
         requests: Its requests in the present step of `outer`.
         requested_ns: The first of these.
         delivered_ns: The end of the last of these.
+        failures: Number of its requests that had an error.
+        has_others: Whether batches of other passes are within its steps, in no loop that is overhead.
         loops: Times within its steps that are overhead: loops that do not train, and failed requests.
         work: Garbage collections and saves: kinds of the events, and times.
         spans: Forward passes, backward passes and optimizer steps.
@@ -212,8 +216,10 @@ class Pass:
     batches: Batches = field(default_factory=Batches)
     training: Training = field(default_factory=Training)
     step: Training = field(default_factory=Training)
+    has_pending: bool = False
     trained_batches: int = 0
     lag: int | None = None
+    unused: int = 0
     late: list[tuple[int, int]] = field(default_factory=list)
     late_rate: float = math.nan
     has_late_forward: bool = False
@@ -226,6 +232,8 @@ class Pass:
     requests: int = 0
     requested_ns: int = 0
     delivered_ns: int = 0
+    failures: int = 0
+    has_others: bool = False
     loops: list[Interval] = field(default_factory=list)
     work: list[tuple[int, Interval]] = field(default_factory=list)
     spans: Spans = field(default_factory=Spans)
@@ -306,6 +314,7 @@ class Pass:
             self.lag = len(self.batches) - 1
         for training in (self.training, self.step):
             training.count(timed.event.kind, timed.device_ns)
+        self.has_pending = timed.event.kind == BACKWARD
         if timed.event.kind == STEP:
             self.training.learning_rate = timed.event.value
         self.trained_batches += not self.batches.trained_ns[-1]
@@ -372,10 +381,15 @@ class Pass:
 
     @property
     def may_train_late(self) -> bool:
-        """Whether the script may train after the end: on batches that it has requested, or on all gradients at once."""
+        """Whether the script may train after the end: on batches that it has requested, or on accumulated gradients."""
         if self.trains:
-            return bool(self.lag) or not self.training.steps
+            return bool(self.lag) or not self.training.steps or self.has_pending
         return not (self.has_forward or self.hides_forwards)
+
+    def is_own_training(self, kind: int) -> bool:
+        """Return whether training after the end may be its own: on accumulated gradients, there are only steps."""
+        is_of_gradients = self.trains and not self.lag and self.training.steps > 0
+        return kind == STEP or not is_of_gradients
 
     @property
     def is_late_complete(self) -> bool:

@@ -28,7 +28,7 @@ from epochmeter.shared.units import NANOSECOND, percent
 OF_EVENT = {FORWARD_ENDED: FORWARD, BACKWARD_ENDED: BACKWARD, GRADIENTS: BACKWARD, STEP: OPTIMIZER}
 CODES = {phase: code for code, phase in enumerate(PHASES)}
 NO_FORWARD = "the times of forward pass and loss are not known, as {}"
-NONE_SEEN = "only {} calls of modules with parameters were seen in {} steps"
+FEW_SEEN = "calls of modules with parameters were seen in {} of {} steps"
 HIDDEN = "the script uses `torch.compile`, and calls of modules that are not compiled are not seen"
 SEEN_LATE = "another class of modules was called later in the epoch"
 NO_OPTIMIZER = "the times of optimizer steps are not known, as some of them are compiled by `torch.compile`"
@@ -172,7 +172,7 @@ def unknown_phases(spans: Spans, trained: int, *, is_compiled: bool) -> tuple[se
     unknown, reasons = set[str](), list[str]()
     if counts[FORWARD] < trained - 1 or not counts[FORWARD] or spans.has_unseen:
         unknown |= {FORWARD, LOSS, PREPARATION}
-        few = HIDDEN if is_compiled else NONE_SEEN.format(counts[FORWARD], trained)
+        few = HIDDEN if is_compiled else FEW_SEEN.format(counts[FORWARD], trained)
         reasons.append(NO_FORWARD.format(SEEN_LATE if spans.has_unseen else few))
     if not counts[BACKWARD]:
         unknown |= {BACKWARD, LOSS}

@@ -24,8 +24,8 @@ from epochmeter.segmentation.trainings import Trainings
 from epochmeter.segmentation.windows import (
     EPOCH,
     EVALUATION,
-    NO_SAMPLES,
     Window,
+    no_samples,
     parts_of,
     phases_of_pass,
     rows_of_steps,
@@ -48,9 +48,13 @@ READ_AHEAD_RULE = "a pass in another thread, with one training step per batch"
 READ_AHEAD = "another thread requests the batches, so that waits for data are not known"
 READ_AHEAD_UNMATCHED = f"{READ_AHEAD}, and the training steps are not one per batch"
 WITHIN_COUNTED = "it was between steps that are counted outside of passes"
-OUTSIDE = "{} {} outside of measured epochs were not measured"
+OUTSIDE = "not measured: {} {} outside of measured epochs"
 CONCURRENT = "another thread trained at the same time: its epochs were not measured"
 AROUND = "steps are batches of a DataLoader within {}, which may be others than the script's: set `measure.loader={}`"
+OTHER_BATCHES = (
+    "steps request batches of several loaders: only the first one has steps, samples and data stalls, and its passes "
+    "are the epochs; if a class combines the loaders, name it in `measure.loader=MODULE:CLASS`"
+)
 UNMEASURED = "{} is not measured: set `measure.loader={}`"
 OTHER_DATA = (
     "passes over data other than a torch DataLoader are not measured: name the class that the script iterates over in "
@@ -58,6 +62,7 @@ OTHER_DATA = (
 )
 LOADER_PROBLEM = "`measure.loader` is not measured: {}"
 UNTIMED = "the batches of a DataLoader were not timed where they are loaded: {}"
+UNUSED = "keys of a `Meter` have no effect in a script that `measure.py` has started, give them to that command: {}"
 LOST = "{:g} events were lost: the disk was full, or the controller was stopped"
 LOST_AT_END = (
     "at least {:g} events were lost, up to the script's end: the disk was full, or a thread had more than "
@@ -138,6 +143,8 @@ class ProcessWindows:
                 self._trainings.join([number, *earlier])
             case {"kind": "untimed", "text": str(text)}:
                 self._note(UNTIMED.format(text))
+            case {"kind": "unused", "keys": [*keys]}:
+                self._note(UNUSED.format(", ".join(f"`{key}=`" for key in keys)))
             case {"kind": "operators", "object": int(number)}:
                 self.operators[number] = dict(facts)
             case {"kind": "collectives", "reason": str(reason)}:
@@ -264,8 +271,9 @@ class ProcessWindows:
         for number, outside in self._outside.items():
             if self._counts_outside:
                 self._add_counted(number, is_final=True)
-            elif len(outside):
-                self._note(OUTSIDE.format(len(outside), outside.unit))
+            else:
+                outside.leave_out()
+                self._note_left_out(outside)
             self._add_waiting(number)
         self._advise()
         if unread := sum(times.unread for times in self._device_times.values()):
@@ -315,10 +323,13 @@ class ProcessWindows:
             if not (ended.trains or ended.has_forward) and len(ended.batches):
                 self._unexplained.append((thread, ended))
             return
-        window = self._window(name, rule, ended, loads)
-        self._kinds.note(name, ended)
+        ended.unused = self._kinds.unused(thread, ended) if name == EPOCH else 0
+        window = self._window(thread, name, rule, ended, loads)
+        self._kinds.note(name, thread, ended)
         self.loaders.note(name, ended)
         if name == EPOCH:
+            if ended.has_others:
+                self._note(OTHER_BATCHES)
             self._end_outside(thread)
             if ended.ending is Ending.CUT or ended.is_piece:
                 self.expected_epochs = None  # an epoch of the script has several windows
@@ -327,7 +338,7 @@ class ProcessWindows:
         else:
             self._add_window(thread, window)
 
-    def _window(self, name: str, rule: str, ended: Pass, loads: PassLoads | None) -> Window:
+    def _window(self, thread: int, name: str, rule: str, ended: Pass, loads: PassLoads | None) -> Window:
         times = step_times(ended, has_optimizer=self._kinds.has_optimizer)
         count = len(times.delivered)
         parts = parts_of(ended, times) | (loads.parts(count) if loads else {})
@@ -351,10 +362,10 @@ class ProcessWindows:
             ended.closed_ns,
             parts,
             times.rows(),
-            is_partial=name == EPOCH and self._kinds.is_partial(ended),
+            is_partial=name == EPOCH and self._kinds.is_partial(thread, ended),
             length=self.steps_per_window if ended.is_piece else ended.length,
             first_gap_s=int(times.gaps[0]) * NANOSECOND,
-            reason="" if "samples" in parts or name != EPOCH else NO_SAMPLES,
+            reason="" if "samples" in parts or name != EPOCH else no_samples(ended),
             loading=loads.document(count) if loads else {},
             counted=counted,
             step_ends_ns=array("q", times.ended.astype("q").tobytes()) if name == EPOCH else (),
@@ -413,10 +424,11 @@ class ProcessWindows:
         """Note the steps outside of passes before an epoch, such as those on one batch to try the model."""
         self._has_pass_epoch = True
         self._add_waiting(thread)
-        outside = self._outside[thread]
-        if len(outside):
-            self._note(OUTSIDE.format(len(outside), outside.unit))
-            outside.discard()
+        self._outside[thread].leave_out()
+
+    def _note_left_out(self, outside: OutsideSteps) -> None:
+        if outside.left_out:
+            self._note(OUTSIDE.format(outside.left_out, outside.unit(outside.left_out)))
 
     def _may_read_for(self, thread: int) -> bool:
         """Return whether another thread may request the batches on which a thread trains."""

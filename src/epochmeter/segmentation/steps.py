@@ -17,10 +17,15 @@ class OutsideSteps:
     """The training steps of one thread outside of passes, since the last window of them.
 
     A step is an optimizer step, or a backward pass in a script that has made no optimizer step.
+
+    Attributes:
+        total: Number of steps, also of those that are in no window.
+        left_out: Number of steps that are in no window, since they were around epochs that are passes over data.
     """
 
     def __init__(self) -> None:
-        self.total = 0  # of the script's training steps, also those that are in no window
+        self.total = 0
+        self.left_out = 0
         self._is_of_optimizer = False
         self._ends_ns, self._learning_rates = array("q"), array("d")
 
@@ -32,20 +37,27 @@ class OutsideSteps:
         """The first and the last end of steps that are in no window."""
         return [self._ends_ns[0], self._ends_ns[-1]] if self._ends_ns else []
 
-    @property
-    def unit(self) -> str:
-        return "optimizer steps" if self._is_of_optimizer else "backward passes"
+    def unit(self, count: int) -> str:
+        """Return what a number of steps is called."""
+        if self._is_of_optimizer:
+            return "optimizer step" if count == 1 else "optimizer steps"
+        return "backward pass" if count == 1 else "backward passes"
 
     def add(self, kind: int, ended_ns: int, learning_rate: float) -> None:
         """Add a training event."""
         if kind == STEP and not self._is_of_optimizer:
             self._is_of_optimizer = True
             self.discard()  # its steps were backward passes
-            self.total = 0
+            self.total = self.left_out = 0
         if (kind == STEP) == self._is_of_optimizer:
             self._ends_ns.append(ended_ns)
             self._learning_rates.append(learning_rate)
             self.total += 1
+
+    def leave_out(self) -> None:
+        """Forget the steps that are in no window, but count them as left out."""
+        self.left_out += len(self)
+        self.discard()
 
     def discard(self) -> None:
         """Forget the steps that are in no window."""
@@ -81,5 +93,5 @@ class OutsideSteps:
             parts["learning_rate"] = learning_rate
         return Window(
             EPOCH, COUNTED.format(count), opened_ns, closed_ns, parts, rows, count < limit, limit,
-            reason=NO_PARTS.format(limit, self.unit), step_ends_ns=ends_ns,
+            reason=NO_PARTS.format(limit, self.unit(limit)), step_ends_ns=ends_ns,
         )  # fmt: skip

@@ -168,6 +168,7 @@ class Thread:
         """Note an error of the loader: the script may request the next batch; the wait for this one is overhead."""
         if found := self._begun.get(timed.event.object):
             failed = self._requested(found, timed)
+            failed.failures += 1
             failed.loops.append(Interval(timed.event.begun_ns, timed.event.time_ns))
 
     def _drop(self, event: Event) -> None:
@@ -243,6 +244,8 @@ class Thread:
             inner.is_inner = True
             if inner.requests >= MIN_LOOP and not inner.trains:
                 outer.loops.append(Interval(inner.requested_ns, inner.closed_ns or inner.delivered_ns))
+            else:
+                outer.has_others = True
         outer.within.clear()
 
     def _cut(self, found: Pass, timed: TimedEvent) -> Pass:
@@ -322,7 +325,10 @@ class Thread:
             (first, *others) = self._live
             if not others and first.is_single and first.training.steps > MAX_SINGLE_STEPS:
                 self._leave(first)
-        elif self._fetched is not None:
+            return
+        if self._fetched is not None and not self._fetched.is_own_training(timed.event.kind):
+            self._end_fetched()
+        if self._fetched is not None:
             self._fetched.train_late(timed)
             if self._fetched.is_late_complete:
                 self._end_fetched()

@@ -19,6 +19,7 @@ EPOCH, EVALUATION = "epoch", "val"
 WORK = {COLLECTED: "collection_s", SAVED: "save_s"}
 """Kind of an event -> part of the overhead."""
 NO_SAMPLES = "samples are unknown: the loader states no number of samples, and its batches do not show it"
+NO_LAST_BATCH = "samples are unknown: some batches of the loader are missing, and one of its batches is smaller"
 
 
 class PhaseStretches(NamedTuple):
@@ -137,15 +138,18 @@ def step_times(measured: Pass, *, has_optimizer: bool) -> StepTimes:
     """Return the times of the steps of a pass that has ended.
 
     A step's compute ends with its last training event if the script uses optimizers of torch (`has_optimizer`), else
-    with the next request. The time of other loops in it is overhead.
+    with the next request. The time of other loops in it is overhead. If the script requests batches in advance and has
+    left the pass, the first step waits for several batches.
     """
     if measured.is_read_at_once:
         return _times_after_reading(measured)
-    count, batches = step_count(measured), measured.batches
+    count, batches, unused = step_count(measured), measured.batches, measured.unused
     requested, delivered, waits, trained = (
         np.array(column[:count], dtype=np.int64)
         for column in (batches.requested_ns, batches.delivered_ns, batches.waits_ns, batches.trained_ns)
     )
+    waits[unused] += waits[:unused].sum()
+    requested, delivered, waits, trained = (column[unused:] for column in (requested, delivered, waits, trained))
     last_ns = measured.ended.begun_ns if measured.ended else measured.closed_ns
     next_requested = np.append(requested[1:], max(last_ns, int(delivered[-1])))
     ended = np.where((trained > 0) & has_optimizer, trained, next_requested)
@@ -219,7 +223,8 @@ def phases_of_pass(measured: Pass, times: StepTimes) -> Phases:
         steps, trained = ComputeOfSteps(computed, every, every), len(computed)
     else:
         timed, kinds, trained_ns = (
-            np.array(column[: len(computed)]) for column in (batches.is_timed, batches.kinds, batches.trained_ns)
+            np.array(column[measured.unused :][: len(computed)])
+            for column in (batches.is_timed, batches.kinds, batches.trained_ns)
         )
         steps, trained = ComputeOfSteps(computed, timed > 0, kinds), int(((timed > 0) & (trained_ns > 0)).sum())
     if late_ns := late_compute_ns(measured):
@@ -236,9 +241,9 @@ def counting_ns(measured: Pass, times: StepTimes) -> float | None:
     """Return by how much the step in which operators were recorded is longer than the median step; None without one."""
     if measured.counted is None:
         return None
-    _, step = measured.counted
+    step = measured.counted[1] - measured.unused
     durations_ns = times.next_requested - times.delivered
-    if step >= len(durations_ns) or len(durations_ns) < MIN_BATCHES:
+    if not 0 <= step < len(durations_ns) or len(durations_ns) < MIN_BATCHES:
         return None
     return max(0.0, float(durations_ns[step] - np.median(np.delete(durations_ns, step))))
 
@@ -276,19 +281,27 @@ def samples_of_step(measured: Pass, batches: int) -> float:
     if loader.samples is None or loader.batch_size is None:
         return math.fsum(measured.batches.samples[last + 1 - batches : last + 1])
     missing = max(0, (last + 1) * loader.batch_size - loader.samples)  # in the last batch of a complete pass
-    is_known = missing < loader.batch_size and not measured.is_continued
+    is_known = missing < loader.batch_size and not (measured.is_continued or measured.failures)
     return batches * loader.batch_size - missing if is_known else math.nan
 
 
 def samples_of(measured: Pass, count: int) -> float:
-    """Return the samples in the first `count` batches of a pass; NaN if they are not known."""
-    loader = measured.loader
+    """Return the samples in the first `count` batches of a pass; NaN if they are not known.
+
+    Only the last batch of a complete pass may be smaller than the others: which one it was is not known if one failed.
+    """
+    loader, batches = measured.loader, len(measured.batches)
     if loader.samples is None or loader.batch_size is None:
         return math.fsum(measured.batches.samples[:count])
-    is_last = measured.is_complete and count == len(measured.batches)
-    stated = math.ceil(loader.samples / loader.batch_size)
-    if is_last and not measured.is_continued and count == stated:
-        return loader.samples
-    # One batch of a complete pass may be shorter; fewer batches were delivered if requests have failed.
-    is_even = loader.samples % loader.batch_size == 0 and count <= stated
-    return count * loader.batch_size if is_even or not is_last else math.nan
+    of_complete_pass = math.ceil(loader.samples / loader.batch_size)
+    if count > of_complete_pass:
+        return math.nan
+    has_last = measured.is_complete or batches + measured.failures >= of_complete_pass
+    if loader.samples % loader.batch_size == 0 or not has_last or count < batches:
+        return count * loader.batch_size
+    return loader.samples if count == of_complete_pass and not measured.is_continued else math.nan
+
+
+def no_samples(measured: Pass) -> str:
+    """Return why the samples of a pass are not known."""
+    return NO_SAMPLES if measured.loader.samples is None else NO_LAST_BATCH

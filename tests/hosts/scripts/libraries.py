@@ -32,7 +32,12 @@ def accelerate():
                 stepper.step()
 
 
-def lightning():
+def lightning_several():
+    """The shorter loader begins again within the epoch."""
+    lightning({"short": DataLoader(Data(24, truth), 8), "long": DataLoader(data, 8)}, samples="samples are unknown")
+
+
+def lightning(loader=None, **unknown):
     import lightning.pytorch as pl
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -43,8 +48,9 @@ def lightning():
             self.model = model
 
         def training_step(self, batch, number):
-            truth.step(len(batch[0]))
-            return (self.model(batch[0]) - batch[1]).pow(2).mean()
+            truth.step(len((batch[0] if loader is None else batch["long"])[0]))
+            batches = [batch] if loader is None else batch.values()
+            return sum((self.model(inputs) - targets).pow(2).mean() for inputs, targets in batches)
 
         def validation_step(self, batch, number):
             if truth.open is not None:  # not in the sanity check
@@ -56,7 +62,7 @@ def lightning():
 
     class Timed(pl.Callback):
         def on_train_epoch_start(self, *_):
-            self.window = truth.window()
+            self.window = truth.window(**unknown)
             self.window.__enter__()
 
         def on_validation_start(self, trainer, _):
@@ -79,7 +85,7 @@ def lightning():
         enable_model_summary=False,
         callbacks=[Timed()],
     )
-    trainer.fit(Module(), DataLoader(data, 8), DataLoader(Data(16, truth), 8))
+    trainer.fit(Module(), loader or DataLoader(data, 8), DataLoader(Data(16, truth), 8))
 
 
 def transformers():
