@@ -1,5 +1,7 @@
 """Files with the tables of benchmarks."""
 
+import importlib
+import math
 import runpy
 import sys
 from types import SimpleNamespace
@@ -85,3 +87,19 @@ def test_table_is_written_beside_the_program_if_asked_and_not_of_a_short_run(
 
 def test_options_are_no_arguments_of_the_program(load):
     assert load("--write", "3000", "--short").ARGUMENTS == ["3000"]
+
+
+@pytest.mark.parametrize(("count", "interval"), [(1, (math.nan, math.nan)), (5, (math.nan, math.nan)), (6, (0.0, 5.0))])
+def test_median_of_few_values_as_of_a_short_run_has_no_interval(monkeypatch, count, interval):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    pairs = importlib.import_module("common.pairs")
+    found = pairs.median([float(value) for value in range(count)])
+    assert (found.low, found.high) == pytest.approx(interval, nan_ok=True)
+    assert (found.median, found.pairs) == ((count - 1) / 2, count)
+
+
+def test_short_ratio_is_of_one_pair(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    pairs = importlib.import_module("common.pairs")
+    monkeypatch.setattr(pairs, "sized", lambda full, short: short)
+    assert pairs.ratio(lambda: 3.0, lambda: 2.0, within=0.01, most=50).cells()[0] == "1.5000"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from common.output import sized
 
-from epochmeter.results.intervals import median_interval
+from epochmeter.results.intervals import MIN_OF_MEDIAN, median_interval
 
 COLUMNS = ("median", "95 % interval", "quartiles", "pairs")
 
 
 class Ratio(NamedTuple):
-    """The median of ratios with its 95 % confidence interval, and the quartiles of the single ratios."""
+    """The median of ratios with its 95 % confidence interval, NaN for too few, and the quartiles of the single ratios."""
 
     median: float
     low: float
@@ -55,9 +56,9 @@ def ratio(first: Callable[[], float], second: Callable[[], float], within: float
 
 
 def median(values: Sequence[float]) -> Ratio:
-    """Return the median with its interval from order statistics, which assume no distribution."""
+    """Return the median with its interval, which is NaN for few values, as of `--short`."""
     ordered = sorted(values)
     count = len(ordered)
-    low, high = median_interval(values)
+    low, high = median_interval(values) if count >= MIN_OF_MEDIAN else (math.nan, math.nan)
     quarter, _, three = statistics.quantiles(ordered, n=4) if count > 1 else 3 * ordered
     return Ratio(statistics.median(ordered), low, high, (quarter, three), count)
