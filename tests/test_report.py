@@ -87,6 +87,26 @@ def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
     assert "report.baseline" in report("sweep=after", "gate.time=1.1")[0]
 
 
+@pytest.mark.parametrize(
+    ("run", "of_report"),
+    [
+        ("run=multirun/sweep/0", "sweep=multirun/sweep 'where={run: 0}'"),
+        ("run=a b/0", """'sweep='"'"'a b'"'"'' 'where={run: 0}'"""),
+        ("run=sweep", "sweep=sweep"),
+        ("run=0", "sweep=0"),
+    ],
+)
+def test_run_without_a_view_is_refused_with_the_keys_of_its_report(report, run, of_report):
+    error, _ = report(run)
+    assert error.startswith(f"error: `{run}` needs a view of a run\n")
+    assert error.endswith(f"; for a report: `{of_report}`")
+
+
+@pytest.mark.parametrize("view", ["trace", "card"])
+def test_run_may_be_a_number(report, view):
+    assert "the run `0` is not found" in report("run=0", f"view={view}")[0]
+
+
 def test_card_of_a_run_is_written_to_its_folder_and_other_views_keys_are_refused(report, tmp_path):
     of = trained(0, 100.0, total={"energy_j": 3.6e6, "energy_uncertainty_j": 3.6e5})
     energy = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}

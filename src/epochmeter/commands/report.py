@@ -35,6 +35,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from omegaconf import DictConfig
@@ -44,6 +45,7 @@ from epochmeter.config.arguments import warn_of_old_names
 from epochmeter.config.installation import ROOT, UI_ADDRESS
 from epochmeter.config.printable import printable_tree
 from epochmeter.shared import renamed
+from epochmeter.shared.overrides import quoted_override
 from epochmeter.shared.problem import InputError, Problem, input_error
 from epochmeter.shared.renamed import Renamed
 
@@ -72,8 +74,7 @@ def task(config: DictConfig) -> None:
 
     try:
         validation.check_all_values(keys := app.plain_keys(config), "report")
-        keys = with_current_filters(keys)
-        check_run(keys)
+        keys = with_current_filters(with_named_run(keys))
         code = VIEWS.get(keys["view"], view_trace)(keys, PlainConsole())
     except OSError as error:
         what, hint = "cannot print the report", "free disk space, or redirect the output to another file"
@@ -87,13 +88,19 @@ def task(config: DictConfig) -> None:
         sys.exit(code)
 
 
-def check_run(keys: Mapping[str, Any]) -> None:
-    """Refuse `run=` without a view of a run: the report would be of other runs."""
-    if keys["run"] is not None and keys["view"] is None:
-        run = Path(keys["run"])
-        of_run = f"sweep={run.parent} 'where={{run: {run.name}}}'" if run.name.isdigit() else f"sweep={run}"
+def with_named_run(keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keys with `run=` as a text; refuse it without a view of a run: the report would be of other runs."""
+    if keys["run"] is None:
+        return keys
+    name = str(keys["run"])  # a number if it is the folder `0`
+    if keys["view"] is None:
+        run = Path(name)
+        is_numbered = run.name.isdigit() and run.parent.name  # else the name of a sweep
+        sweep = quote(quoted_override("sweep", str(run.parent if is_numbered else run)))
+        of_run = f"{sweep} 'where={{run: {run.name}}}'" if is_numbered else sweep
         hint = f"add `view=trace`, `view=perfetto` or `view=card`; for a report: `{of_run}`"
         raise input_error(f"`run={run}` needs a view of a run", hint)
+    return {**keys, "run": name}
 
 
 def with_current_filters(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,3 +148,5 @@ def test_file_that_is_a_link_is_refused(tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     with pytest.raises(InputError, match="is not read: it is a link"):
         find_source(str(tmp_path / "link.json"), tmp_path)
+    with pytest.raises(ValueError, match="the run `0` is not found"):
+        find_source(0, tmp_path)

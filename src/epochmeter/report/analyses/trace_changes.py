@@ -167,7 +167,7 @@ def find_source(name: Any, multirun: Path) -> Source:
     """Return the trace of a run, found as by `find_traced_run`, or a file of torch's profiler."""
     path = Path(str(name))
     if name is None or not (path.is_file() or path.is_fifo()):
-        record = find_traced_run(name, multirun)
+        record = find_traced_run(None if name is None else str(name), multirun)
         return Source(f"{record.folder.parent.name}/{record.folder.name}", record.folder / TRACE, record)
     if reason := refusal(path):
         raise input_error(f"{path} is not read: {reason}", "replace it by the file itself")
