@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import stat
 
 import pytest
@@ -32,6 +33,17 @@ def test_readers_see_the_old_file_until_the_new_one_is_complete(tmp_path):
 
     write_atomically(path, write)
     assert (seen, read_json(path)) == ([{"batch": 16}], {"batch": 32})
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_error_names_the_file_that_was_asked_for(tmp_path, kind):
+    path = tmp_path / "report.csv"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path = path / "job.json"
+    with pytest.raises(OSError, match=re.escape(f": '{path}'") + r"\Z"):
+        write_json(path, {})
 
 
 def test_content_and_name_are_on_disk_before_a_file_is_replaced(tmp_path, monkeypatch):

@@ -51,9 +51,11 @@ def write_atomically(path: StrPath, write: Callable[[TextIO], object], mode: int
         os.replace(partial, path)
         if is_new:
             fsync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         if partial.exists():
             partial.unlink()
+        if isinstance(error, OSError) and str(error.filename) == str(partial):
+            raise OSError(error.errno, error.strerror, str(path)) from error  # the file that the caller knows
         raise
 
 
