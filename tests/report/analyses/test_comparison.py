@@ -123,6 +123,15 @@ def on(host, number, **keys):
     return replace(run(number, 1.0, **keys), host=host)
 
 
+def test_settings_that_rehearsals_did_not_apply_are_no_changes():
+    limits = [replace(run(n, 1.0, power_limit=limit), rehearsal=("no limit",)) for n, limit in enumerate((100, 130))]
+    for before, after in ((limits, [run(5, 1.0, power_limit=None)]), (limits, limits[1:])):
+        found = sweeps_compared(before, after)
+        assert (found.changed, len(found.pairs)) == ({}, 1)
+    applied = sweeps_compared(limits, [run(5, 1.0, power_limit=90)])
+    assert applied.changed == {"power_limit": (["null"], ["90"])}
+
+
 def test_counterparts_differ_in_common_changes_only():
     for before, after, pairs, changed, unmatched in (
         ([run(0, 1.0), run(1, 1.0, batch=8)], [run(5, 1.0, batch=8), run(6, 1.0)], [(0, 6), (1, 5)], {}, (0, 0)),

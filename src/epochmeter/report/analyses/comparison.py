@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
+from epochmeter.config.schema import DEVICE_SETTINGS
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.analyses.ratios import Pairs
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
@@ -127,12 +128,18 @@ def analyze(
 
 def _matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> tuple[Pairs, Changes]:
     """Match configurations by all keys of which the two sweeps share any value; return the other keys too."""
-    old_jobs, new_jobs = ([leaves_of(point.job, point.host) for point in side] for side in (before, after))
+    old_jobs, new_jobs = ([leaves_of(_applied(point), point.host) for point in side] for side in (before, after))
     old_platforms, new_platforms = ([point.runs[0].platform for point in side] for side in (before, after))
     changed = changed_keys(old_jobs, new_jobs)
     old, new = _unique(before, old_jobs, changed), _unique(after, new_jobs, changed)
     pairs = [(point, new[job]) for job, point in old.items() if job in new]
     return pairs, {**without_parts(changed), **changed_keys(old_platforms, new_platforms)}
+
+
+def _applied(point: Configuration) -> Mapping[str, Any]:
+    """Return a configuration as it was measured: a rehearsal applies no device settings."""
+    is_rehearsal = any(run.rehearsal for run in point.runs)
+    return {key: None if is_rehearsal and key in DEVICE_SETTINGS else value for key, value in point.job.items()}
 
 
 def _differences(metric: str, pairs: Pairs) -> dict[str, Difference]:
