@@ -30,7 +30,7 @@ MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
 LARGE_FRACTION = 0.3
 """Fraction of the epoch's time from which a difference of two parts counts without a test, if it is as large in each
-epoch. Of equal parts that vary by 20 % (standard deviation), it is smaller in 96 of 100 epochs."""
+epoch or run. Of equal parts that vary by 20 % (standard deviation), it is smaller in 96 of 100 epochs."""
 RESIDENCY = "page_cache_residency_before"
 MEMORY, SYNTHETIC = "memory", "synthetic"
 IN_MEMORY = (MEMORY, "ram")
@@ -150,6 +150,11 @@ def _measured_parts(part: str, other: str) -> tuple[str, ...]:
     return STALLS if part in STALLS and other not in STALLS else (part,)
 
 
+def is_large(difference: Seconds, e2e_s: float) -> bool:
+    """Return whether a difference of two parts counts without a test, as it is large in each epoch or run."""
+    return math.fsum(map(min, difference.values())) >= LARGE_FRACTION * e2e_s
+
+
 def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: float) -> IsSignificant:
     """Return the test for the parts of a mean epoch, by the paired differences in its epochs.
 
@@ -167,7 +172,7 @@ def is_significant_over_epochs(epochs: Sequence[Mapping[str, float]], e2e_s: flo
         if not all(parts.keys() & {*names} for names in sides):
             return False
         values = part_difference(parts, part, other)["epochs"]
-        if min(values) >= LARGE_FRACTION * e2e_s:
+        if is_large({"epochs": values}, e2e_s):
             return True
         return len(values) > 1 and statistics.fmean(values) > half_width(values)
 

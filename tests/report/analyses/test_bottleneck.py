@@ -42,5 +42,9 @@ def test_parts_of_configurations_are_means_of_their_runs_and_may_be_absent():
     assert (found.parts, found.equal) == (("compute", "overhead"), False)
     assert one(*(spent(n, compute=6.0 + n / 10, overhead=4.0 - n / 10) for n in range(3))).parts == ("compute",)
     assert one(spent(compute=6.0)).parts == ("compute",)
+    # Student's interval of differences of 0.72 and 0.94 of the time is 0.83 +- 1.4.
+    found = one(*(spent(n, compute=compute, overhead=0.25) for n, compute in enumerate((7.45, 9.65))))
+    assert found.parts == ("compute",), "the other part is small in both runs"
+    assert one(*(spent(n, compute=c, overhead=10 - c) for n, c in enumerate((6.4, 9.4)))).parts != ("compute",)
     absent = [spent(compute=4.0), *(costing(0, value, steady={"compute_s": 9.0}) for value in (None, nan, inf))]
     assert [epoch_bottlenecks(group_repeats([run])) for run in absent] == [{}] * 4

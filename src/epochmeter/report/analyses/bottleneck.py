@@ -13,6 +13,7 @@ from epochmeter.results.bottleneck import (
     Bottleneck,
     Seconds,
     find_bottleneck,
+    is_large,
     of_section,
     part_difference,
     part_seconds,
@@ -41,11 +42,14 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
 
 
 def decide(parts: Mapping[str, Seconds], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
-    """Decide the bottleneck with the intervals that repeats allow; the difference of two parts is taken run by run."""
+    """Decide the bottleneck with the intervals that repeats allow; the difference of two parts is taken run by run.
+
+    Student's interval of two runs is wide: a large difference counts without it, as that of epochs.
+    """
 
     def significant(part: str, other: str) -> bool:
         difference = part_difference(parts, part, other)
-        return contrast(dict.fromkeys(difference, 1.0), difference, rounds).is_positive
+        return is_large(difference, e2e_s) or contrast(dict.fromkeys(difference, 1.0), difference, rounds).is_positive
 
     means = {part: math.fsum(map(statistics.fmean, runs.values())) for part, runs in parts.items()}
     bottleneck = find_bottleneck(means, e2e_s, significant)
