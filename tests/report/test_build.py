@@ -3,13 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import build_report
+from epochmeter.report.output.report import first_sentences
 from epochmeter.report.output.table import columns_and_rows
 from epochmeter.report.render import page_markdown, page_part
 from epochmeter.report.runs.run import Sweep
+from epochmeter.shared.problem import Problem
 
 REHEARSAL = "REHEARSAL, not a result of the requested configuration: rehearse=true."
 
@@ -272,3 +275,20 @@ def test_estimated_energy_has_its_own_column_and_nothing_is_ranked_by_it():
     assert [row[columns.index("estimated energy (J)")] for row in cells] == ["83.9", "65.2"]
     compared = build_report(sweep(*runs), sweep(*(replace(run, sweep="before") for run in runs)))
     assert {entry.metric for entry in pages(compared)["comparison"].results.differences} == {"steady/e2e_s"}
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["killed"], "the run was not completed: stopped by Ctrl-C"),
+        (["killed", "killed"], "both runs were not completed: stopped by Ctrl-C"),
+        (["killed", "failed"], "both runs were not completed: stopped by Ctrl-C"),
+        (["failed", "failed"], "both runs failed: stopped by Ctrl-C"),
+        (["completed", "killed"], "no run was completed with an epoch after the warm-up; 1 run was not completed: s"),
+    ],
+)
+def test_run_that_was_stopped_has_not_failed(states, sentence):
+    why = Problem("stopped by Ctrl-C")
+    runs = [trained(n, 1.0, steady={"e2e_s": None}) for n in range(len(states))]
+    runs = [replace(run, state=state, failure=why) for run, state in zip(runs, states, strict=True)]
+    assert f"No answer: {sentence}" in first_sentences(build_report(sweep(*runs)).pages)
