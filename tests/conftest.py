@@ -24,12 +24,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.basecontainer import BaseContainer
 from project import ROOT, Project, copy_sources, set_up
-from rich.console import Console
 
 from epochmeter.config import job, request, resolvers
 from epochmeter.config.request import RunRequest
 from epochmeter.config.versions import DEFAULTS
 from epochmeter.console.console import Terminal
+from epochmeter.console.plain import PlainConsole
 from epochmeter.shared.atomic_files import lock_folder
 from epochmeter.sweep.compose import SweepLoader
 
@@ -186,7 +186,7 @@ def new_project(template, tmp_path_factory) -> Iterator[Callable[[], Project]]:
 def terminal() -> Terminal:
     """A terminal of 80 columns that prints into a buffer."""
     terminal = Terminal()
-    terminal.console = Console(file=io.StringIO(), width=80, highlight=False)
+    terminal.console = PlainConsole(file=io.StringIO(), width=80)
     return terminal
 
 

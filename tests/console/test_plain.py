@@ -19,3 +19,14 @@ def test_texts_of_others_cannot_command_the_terminal_and_its_own_colors_remain()
         PlainConsole(file=file, width=60).print(table)
         assert file.getvalue().encode()
         assert not {"\x1b", "\x9b"} & set(file.getvalue())
+
+
+def test_lines_of_a_table_end_with_spaces_in_a_terminal_only():
+    for options, ends in (({}, ["", "ab", "c"]), ({"force_terminal": True, "color_system": None}, ["", "ab", "c "])):
+        table = Table("", box=None, padding=0, show_header=False)
+        for text in ("", "ab", "c"):
+            table.add_row(text)
+        file = io.StringIO()
+        PlainConsole(file=file, width=60, **options).print_table(table)
+        found = file.getvalue().splitlines()
+        assert found == (ends if not options else ["  ", *ends[1:]])

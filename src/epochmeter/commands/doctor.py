@@ -95,7 +95,7 @@ def print_table(rows: Iterable["Row"]) -> None:
         available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
         period = "" if row.period_s is None else f"{row.period_s:.3g} s"
         table.add_row(escape(row.quantity), available, period, escape(details(row)))
-    PlainConsole().print(table)
+    PlainConsole().print_table(table)
 
 
 def details(row: "Row") -> str:

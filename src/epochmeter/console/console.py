@@ -253,7 +253,7 @@ class Terminal(logging.Handler):
             for line in stack(table, self.console.width):
                 self.info(line)
         else:
-            self.console.print(table, crop=False)
+            self.console.print_table(table)
 
     def print_missing(self, results: Sequence[RunResult]) -> None:
         """Print once for all runs why energy was not measured, or why results are not in MLflow or another tracker."""

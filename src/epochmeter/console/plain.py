@@ -5,13 +5,16 @@ import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 from signal import SIGPIPE
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from epochmeter.config.printable import printable
 from epochmeter.results.quantities import NO_BREAK, unbroken
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class PlainConsole(Console):
@@ -28,6 +31,15 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             is_command = bool(segment.control)  # of rich itself, such as to move the cursor
             yield segment if is_command else segment._replace(text=printable(segment.text))
+
+    def print_table(self, table: "Table") -> None:
+        """Print a table, if it has a width, at this one; outside of a terminal, its lines do not end with spaces."""
+        if self.is_terminal:
+            self.print(table, crop=False)
+            return
+        options = self.options.update(max_width=max(self.width, table.width or 0))
+        for line in self.render_lines(table, options, pad=False):
+            self.print("".join(segment.text for segment in line).rstrip(), markup=False, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         """End the command, as SIGPIPE would, if the reader of its output has ended, such as `head`."""
