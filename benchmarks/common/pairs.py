@@ -15,7 +15,7 @@ COLUMNS = ("median", "95 % interval", "quartiles", "pairs")
 
 
 class Ratio(NamedTuple):
-    """The median of ratios with its 95 % confidence interval, NaN for too few, and the quartiles of the single ratios."""
+    """The median of ratios with its 95 % confidence interval (NaN: too few), and the quartiles of the single ratios."""
 
     median: float
     low: float
