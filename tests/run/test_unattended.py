@@ -95,7 +95,7 @@ def test_script_without_a_controller_is_recorded_with_times_and_steps_by_a_later
     assert "steady/e2e_s" in summary["metrics"], "without warm-up, as the script's Meter requested"
     assert (run["energy"]["source"], run["energy"]["reason"]) == ("none", NO_CONTROLLER)
     assert unattended.UNUSED.format("`power_limit=`") in summary["notes"]
-    assert run["name"] == "own.py warmup_epochs=0 tracking=none"
+    assert run["name"] == "own.py warmup_epochs=0"
     ended_s = datetime.fromisoformat(summary["ended"]).timestamp()
     clock = run["clock"]
     since_s = 1e-9 * (windows[-1]["closed_ns"] - clock["monotonic_ns"])
