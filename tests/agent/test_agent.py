@@ -6,6 +6,7 @@ import functools
 import gc
 import importlib
 import io
+import math
 import operator
 import os
 import pickle
@@ -24,7 +25,7 @@ from recorded import FrozenError, events_of
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from epochmeter.agent import hooks, recording, script_connection
+from epochmeter.agent import hooks, recording, script_connection, thread_times
 from epochmeter.agent.script_connection import ScriptConnection
 from epochmeter.run import launch
 from epochmeter.shared import events
@@ -199,6 +200,28 @@ def test_error_of_a_signal_handler_within_any_part_of_the_agent_reaches_the_scri
         script.train(DataLoader(DATA, batch_size=2))
     restore()
     signal.signal(signal.SIGUSR1, before)
+
+
+def test_error_of_a_signal_handler_while_recording_ends_reaches_the_script(script, loader):
+    def interrupted(message):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    script.train(loader)
+    script.connection.send = interrupted
+    with pytest.raises(TimeoutError, match="own"):
+        script.agent.end()
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_handlers_are_not_looked_for_at_errors_that_are_only_the_agents(monkeypatch):
+    def never(number):
+        raise AssertionError
+
+    queue = thread_times.RunQueue()
+    queue._descriptor = -1  # as without statistics of the kernel
+    monkeypatch.setattr(signal, "getsignal", never)
+    assert math.isnan(queue.waited_ns(0))
 
 
 def test_exit_of_the_script_is_not_an_error_of_the_agent(script):

@@ -223,6 +223,17 @@ def test_named_window_ends_with_any_error_and_decorates_functions(loop):
     assert [names.count(name) for name in ("block", "call")] == [3, 1], "those within others are parts of these"
 
 
+def test_function_that_goes_on_after_its_call_is_not_measured_as_one(loop, capsys):
+    async def coroutine():
+        pass
+
+    def generator():
+        yield
+
+    assert [loop.meter.window("call")(function) for function in (coroutine, generator)] == [coroutine, generator]
+    assert capsys.readouterr().err.count("is not measured: its call returns before it runs") == 2
+
+
 @pytest.mark.parametrize(
     ("error", "recorded"),
     [

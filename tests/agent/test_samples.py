@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler,
 
 from epochmeter.agent import hooks
 from epochmeter.agent.samples import batch_count, counted_by_length
-from epochmeter.segmentation.windows import NO_SAMPLES
+from epochmeter.segmentation.windows import FAILED_BATCH, NO_SAMPLES, OTHER_COUNT
 
 COUNT, BATCH = 18, 4  # the last batch is shorter
 SEQUENCES = [torch.randn(7 + number % 5, 6) for number in range(COUNT)]
@@ -265,14 +265,14 @@ class Unreadable(list):
 
 
 @pytest.mark.parametrize(
-    ("how", "samples"),
+    ("how", "samples", "reason"),
     [
-        ({"batch_size": BATCH}, None),  # it may be the last batch that failed
-        ({"batch_size": BATCH, "drop_last": True}, 3 * BATCH),
-        ({"batch_sampler": Buckets()}, None),
+        ({"batch_size": BATCH}, None, OTHER_COUNT),  # it may be the last batch that failed
+        ({"batch_size": BATCH, "drop_last": True}, 3 * BATCH, ""),
+        ({"batch_sampler": Buckets()}, None, FAILED_BATCH),
     ],
 )
-def test_samples_of_a_batch_that_failed_do_not_count(script, how, samples):
+def test_samples_of_a_batch_that_failed_do_not_count(script, how, samples, reason):
     restore = hooks.hook_loaders(script.agent)
     batches = iter(DataLoader(Unreadable(range(COUNT)), **how))
     while True:
@@ -285,3 +285,4 @@ def test_samples_of_a_batch_that_failed_do_not_count(script, how, samples):
         script.optimizer.step()
     restore()
     assert script.parts[0].get("samples") == samples
+    assert script.measured.windows[0].reason == reason

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochmeter.agent import hooks
 from epochmeter.segmentation import kinds, process
 from epochmeter.segmentation.steps import NO_PARTS
-from epochmeter.segmentation.windows import NO_LAST_BATCH
+from epochmeter.segmentation.windows import OTHER_COUNT
 
 STEPS = 8
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
@@ -197,6 +197,50 @@ def test_batch_that_was_requested_in_advance_is_no_step_of_a_loop_that_ends_earl
     assert parts["data_stall_s"] == pytest.approx(parts["host_wait_s"], abs=0.002)
 
 
+def one_ahead(script, batches, steps):
+    """Request each batch before the step on the one before it, and none too many."""
+    following = next(batches)
+    for number in range(1, steps + 1):
+        inputs, following = following, next(batches) if number < steps else None
+        script.step(inputs[0])
+
+
+def in_pairs(script, batches, steps):
+    """Request two batches, then train on both."""
+    for _ in range(steps // 2):
+        for inputs, _ in [next(batches), next(batches)]:
+            script.step(inputs)
+
+
+def in_pairs_without_backward_passes(script, batches, steps):
+    """Accumulate gradients of two batches by a function whose calls are no training events."""
+    for number, (inputs, _) in enumerate(itertools.islice(batches, steps), 1):
+        gradients = torch.autograd.grad(script.model(inputs).sum(), [*script.model.parameters()])
+        for weights, gradient in zip(script.model.parameters(), gradients, strict=True):
+            weights.grad = gradient
+        if number % 2 == 0:
+            script.optimizer.step()
+
+
+@pytest.mark.parametrize("train", [one_ahead, in_pairs, in_pairs_without_backward_passes])
+@pytest.mark.parametrize("steps", [6, STEPS])
+def test_all_batches_count_of_a_loop_that_trains_on_all_that_it_has_requested(script, loader, train, steps):
+    batches = script.batches(loader)
+    train(script, batches, steps)
+    del batches
+    (parts,) = script.parts
+    assert (parts["steps"], parts["samples"]) == (steps, 2 * steps)
+
+
+def test_batch_requested_in_advance_is_no_step_if_it_is_the_last_one_or_of_a_stream(script, loader):
+    stream = DataLoader(Stream(), batch_size=2)
+    for data, steps in ((loader, 7), (stream, 4), (stream, 3)):
+        for inputs in itertools.islice(fetching_ahead(script, data), steps):
+            script.step(inputs)
+    assert [(parts["steps"], parts["samples"]) for parts in script.parts] == [(7, 14), (4, 8), (3, 6)]
+    assert script.partial_steps == [None, None, 3]
+
+
 @pytest.mark.parametrize("evaluates", [False, True])
 def test_step_on_the_rest_of_accumulated_gradients_belongs_to_the_epoch_before_it(script, loader, held_out, evaluates):
     begins_ns = []
@@ -221,6 +265,15 @@ def test_training_on_other_data_after_an_epoch_with_a_rest_of_gradients_is_no_pa
     assert script.measured.notes == [process.OUTSIDE.format(1, "optimizer step")]
 
 
+def test_steps_outside_of_epochs_are_noted_as_those_of_all_threads(script, loader):
+    script.train(loader)
+    for _ in range(2):
+        thread = threading.Thread(target=script.step, args=[torch.ones(2, 4)])
+        thread.start()
+        thread.join()
+    assert script.measured.notes == [process.OUTSIDE.format(2, "optimizer steps")]
+
+
 def test_samples_are_absent_only_if_the_batch_that_failed_may_be_the_smaller_one(script):
     class Failing(list):
         def __getitem__(self, index):
@@ -236,7 +289,7 @@ def test_samples_are_absent_only_if_the_batch_that_failed_may_be_the_smaller_one
         del batches
     even, odd = script.measured.windows
     assert (even.parts["steps"], even.parts["samples"]) == (7, 14)
-    assert (odd.parts["steps"], "samples" in odd.parts, odd.reason) == (7, False, NO_LAST_BATCH)
+    assert (odd.parts["steps"], "samples" in odd.parts, odd.reason) == (7, False, OTHER_COUNT)
 
 
 def test_batches_of_several_loaders_in_one_step_are_noted(script, loader):

@@ -41,6 +41,7 @@ class FactsFile:
         self.optimizers: WeakValues[int] = WeakValues()
         self._trained: WeakValues[int] = WeakValues()  # identity of a parameter -> its last new optimizer
         self._names: Dict[str, int] = {}
+        self._name_numbers = itertools.count(1)  # apart from objects: an event of a pass has 16 bits for them
 
     def new_number(self) -> int:
         """Return a number for an object that needs no facts."""
@@ -86,7 +87,7 @@ class FactsFile:
     def name_number(self, name: str) -> int:
         """Return the number of a name that a script gave to a window."""
         if name not in self._names:
-            self._names[name] = len(self._names) + 1  # apart from objects: an event of a pass has 16 bits for it
+            self._names[name] = next(self._name_numbers)
             self.write({"kind": "name", "object": self._names[name], "name": name})
         return self._names[name]
 

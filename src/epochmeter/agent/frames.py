@@ -6,7 +6,7 @@ And whether an error in one of them is the script's.
 import functools
 import signal
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Callable, List, Optional, Type, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -41,18 +41,26 @@ def hide_frames(error: BaseException) -> None:
     Before Python 3.11, `raise` restores the traceback, so that it shows the agent.
     """
     trace: Optional[TracebackType] = error.__traceback__
-    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(PACKAGE + "."):
+    while trace is not None and is_of_agent(trace.tb_frame):
         trace = trace.tb_next
     BaseException.with_traceback(error, trace)  # the class of an error may refuse new values, as a frozen dataclass
 
 
+def is_of_agent(frame: FrameType) -> bool:
+    """Return whether a frame is that of a function of the agent."""
+    return str(frame.f_globals.get("__name__")).startswith(PACKAGE + ".")
+
+
 def is_from_signal_handler(error: BaseException) -> bool:
     """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if all(map(is_of_agent, frames)):
+        return False  # as of errors that occur in each step, while the handlers take longer to find
     handlers: List[Any] = list(filter(callable, map(signal.getsignal, range(1, signal.NSIG))))
     handlers += [handler.func for handler in handlers if isinstance(handler, functools.partial)]
     functions = [*handlers, *(type(handler).__call__ for handler in handlers)]
     codes = {getattr(function, "__code__", None) for function in functions}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in codes for frame in frames)
 
 
 def pass_on(error: BaseException) -> None:
@@ -64,7 +72,7 @@ def pass_on(error: BaseException) -> None:
 class Suppressed:
     """Suppresses errors of these classes in a `with` block, except those of the script's own signal handlers."""
 
-    def __init__(self, *kinds: Type[Exception]) -> None:
+    def __init__(self, *kinds: Type[BaseException]) -> None:
         self._kinds = kinds
 
     def __enter__(self) -> None:

@@ -40,7 +40,6 @@ forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and ba
 """
 
 import atexit
-import contextlib
 import functools
 import gc
 import importlib
@@ -49,7 +48,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Tuple
 
-from epochmeter.agent.frames import hidden, hide_frames, pass_on, visible_to_compiler
+from epochmeter.agent.frames import Suppressed, hidden, hide_frames, pass_on, visible_to_compiler
 from epochmeter.agent.loader_class import ImportFinder
 from epochmeter.agent.notices import notice
 from epochmeter.agent.replaced import ReplacedMethod, Restore, replace
@@ -98,7 +97,7 @@ def note_import(socket: str) -> None:
     """Note when the first process of the script had imported torch."""
     from epochmeter.shared.protocol import IMPORTED
 
-    with contextlib.suppress(OSError), open(socket + IMPORTED, "x") as file:
+    with Suppressed(OSError), open(socket + IMPORTED, "x") as file:
         file.write(str(monotonic_ns()))
 
 
@@ -107,7 +106,7 @@ def report_missing_module(settings: str, module: Optional[str]) -> None:
     from epochmeter.shared.protocol import MISSING
 
     if module:
-        with contextlib.suppress(OSError), open(json.loads(settings)["socket"] + MISSING, "w") as file:
+        with Suppressed(OSError), open(json.loads(settings)["socket"] + MISSING, "w") as file:
             json.dump([sys.executable, module], file)
 
 
@@ -120,7 +119,7 @@ def report_old_torch(socket: str, error: ImportError) -> None:
     version = getattr(sys.modules["torch"], "__version__", "without a version")
     reason = "torch {} cannot be measured, 1.10 or newer can ({})".format(version, error)
     notice(reason)
-    with contextlib.suppress(OSError):
+    with Suppressed(OSError):
         connection = ControllerConnection(socket)
         connection.send(NotMeasured(Problem(reason)))
         connection.close()
@@ -380,7 +379,7 @@ def hook_collections(act: Callable[[int], None]) -> Restore:
             act(begun_ns)
 
     def end() -> None:
-        with contextlib.suppress(ValueError):  # the script has removed it
+        with Suppressed(ValueError):  # the script has removed it
             gc.callbacks.remove(note)
 
     gc.callbacks.append(note)

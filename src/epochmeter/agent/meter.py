@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import inspect
 import json
 import math
 import operator
@@ -51,6 +52,9 @@ REPLACED = (
     "another Meter of this process has ended this one; for several at a time, give each a label: "
     '`Meter("measure.lock=false", "script.client=1")`'
 )
+NOT_A_CALL = "`{}` is not measured: its call returns before it runs; use `with meter.window(name):` within it"
+GOES_ON = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+"""Flags of functions whose calls return generators or coroutines."""
 NOT_MEASURED = "not measured, the script continues: {}"
 END_LIMIT_S = 60.0  # how long a script waits for the end of its controller, which publishes to MLflow
 OTHER_VERSION = "the controller {} is of another version than {}: install the same version"
@@ -388,12 +392,20 @@ class Meter:
 class NamedWindow(contextlib.ContextDecorator):
     """A window that the script has named, for a `with` block.
 
-    A generator, as of `contextlib.contextmanager`, would replace an error whose class refuses new values.
+    A generator, as of `contextlib.contextmanager`, would replace an error whose class refuses new values. A window that
+    is entered again before it has ended, also by another coroutine, lasts until the last of its blocks ends.
     """
 
     def __init__(self, meter: Meter, name: str) -> None:
         self._meter, self._name = meter, name
         self._ends: List[Callable[[], object]] = []  # end the open windows: blocks may be within each other
+
+    def __call__(self, function: Any) -> Any:
+        """Measure each call of a function; one that goes on after its call, as a coroutine, is left as it is."""
+        if getattr(getattr(function, "__code__", None), "co_flags", 0) & GOES_ON:
+            notice(NOT_A_CALL.format(function.__qualname__))
+            return function
+        return super().__call__(function)
 
     def _recreate_cm(self) -> "NamedWindow":
         return self._meter.window(self._name)  # threads may call a decorated function at the same time

@@ -4,7 +4,6 @@ Without a controller it is the same. It ends at the first error of the agent, wh
 continues.
 """
 
-import contextlib
 import itertools
 import os
 from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
@@ -197,7 +196,7 @@ class Recording:
         with Suppressed(Exception):
             self.unhook()
         if self.connection is not None:
-            with contextlib.suppress(OSError, ControllerGoneError):  # the script may have closed all files
+            with Suppressed(OSError, ControllerGoneError):  # the script may have closed all files
                 self.connection.send(message)
                 self.connection.close()
 

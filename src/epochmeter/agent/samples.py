@@ -174,7 +174,7 @@ class SampleCounter:
 
     def count(self, batch: object) -> float:
         """Return the number of samples in the next batch that has arrived; NaN if it is not known."""
-        return self._sizes.next() if self.is_by_index else self._by_length(batch)
+        return self._sizes.next() if self._sizes.is_noted else self._by_length(batch)
 
     def fail(self) -> None:
         """Note that a request failed."""

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from epochmeter.segmentation.passes import Ending, Pass
-from epochmeter.segmentation.windows import EPOCH, EVALUATION
+from epochmeter.segmentation.windows import EPOCH, EVALUATION, step_count
 
 STEPS_RULE = "a pass with optimizer steps"
 BACKWARD_RULE = "a pass with backward passes"
@@ -69,7 +69,8 @@ class PassKinds:
             return ended.ending is not Ending.CUT
         if ended.length is None:
             known = self._complete.get((thread, ended.loader.key))
-            return known is not None and not ended.is_complete and len(ended.batches) < known.batches
+            steps = step_count(ended) - ended.unused
+            return known is not None and not ended.is_complete and steps < known.batches
         return not ended.is_complete and self._has_complete_epoch
 
     def unused(self, thread: int, ended: Pass) -> int:
@@ -78,7 +79,7 @@ class PassKinds:
         Their number is that of the batches before the first training, which the script may also have skipped. If no
         complete epoch of the loader shows which it is, one batch was requested in advance, as libraries do.
         """
-        if ended.is_complete or ended.ending is Ending.CUT or not ended.training.steps or not ended.lag:
+        if not (ended.training.steps and ended.lag and leaves_last_batches(ended)):
             return 0
         known = self._complete.get((thread, ended.loader.key))
         return ended.lag if ended.lag == (known.ahead if known else 1) else 0
@@ -107,6 +108,19 @@ class PassKinds:
             return EARLY
         is_look = not is_whole(ended) and (ended.loader.key in self._evaluated or len(ended.batches) == 1)
         return LOOKED if is_look and not ended.is_explicit else ""
+
+
+def leaves_last_batches(ended: Pass) -> bool:
+    """Return whether a pass was left as if with batches that were requested in advance, and not trained on.
+
+    After the first ones, each request is then followed by training on one batch. Scripts that request several batches
+    and train on them, that accumulate without backward passes, or that request no batch too many do otherwise.
+    """
+    count, trained = step_count(ended), ended.trained_batches
+    if ended.ending not in (Ending.LEFT, Ending.DROPPED) or not 0 < trained == count - (ended.lag or 0):
+        return False
+    events = ended.training.backwards or ended.training.steps
+    return events < events // trained * count
 
 
 def is_whole(ended: Pass) -> bool:

@@ -17,7 +17,7 @@ from epochmeter.segmentation.loaders import UsedLoaders
 from epochmeter.segmentation.loads import Loads, PassLoads
 from epochmeter.segmentation.passes import Ending, Interval, Loader, Pass
 from epochmeter.segmentation.phases import COMPILED
-from epochmeter.segmentation.steps import OutsideSteps
+from epochmeter.segmentation.steps import OutsideSteps, unit_of
 from epochmeter.segmentation.thread import Thread
 from epochmeter.segmentation.timeline import phase_stretches, timeline_rows
 from epochmeter.segmentation.trainings import Trainings
@@ -273,8 +273,8 @@ class ProcessWindows:
                 self._add_counted(number, is_final=True)
             else:
                 outside.leave_out()
-                self._note_left_out(outside)
             self._add_waiting(number)
+        self._note_left_out()
         self._advise()
         if unread := sum(times.unread for times in self._device_times.values()):
             self._note(UNREAD.format(unread))
@@ -426,9 +426,11 @@ class ProcessWindows:
         self._add_waiting(thread)
         self._outside[thread].leave_out()
 
-    def _note_left_out(self, outside: OutsideSteps) -> None:
-        if outside.left_out:
-            self._note(OUTSIDE.format(outside.left_out, outside.unit(outside.left_out)))
+    def _note_left_out(self) -> None:
+        """Note the steps of all threads that are in no window."""
+        for kind in (events.STEP, events.BACKWARD):
+            if count := sum(outside.left_out for outside in self._outside.values() if outside.kind == kind):
+                self._note(OUTSIDE.format(count, unit_of(kind, count)))
 
     def _may_read_for(self, thread: int) -> bool:
         """Return whether another thread may request the batches on which a thread trains."""

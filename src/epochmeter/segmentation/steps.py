@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from epochmeter.segmentation.windows import EPOCH, Window, rows_of_steps
-from epochmeter.shared.events import STEP
+from epochmeter.shared.events import BACKWARD, STEP
 from epochmeter.shared.units import NANOSECOND
 
 COUNTED = "{} steps outside of passes over a DataLoader"
@@ -19,6 +19,7 @@ class OutsideSteps:
     A step is an optimizer step, or a backward pass in a script that has made no optimizer step.
 
     Attributes:
+        kind: Of the events that are steps.
         total: Number of steps, also of those that are in no window.
         left_out: Number of steps that are in no window, since they were around epochs that are passes over data.
     """
@@ -26,7 +27,7 @@ class OutsideSteps:
     def __init__(self) -> None:
         self.total = 0
         self.left_out = 0
-        self._is_of_optimizer = False
+        self.kind = BACKWARD
         self._ends_ns, self._learning_rates = array("q"), array("d")
 
     def __len__(self) -> int:
@@ -37,19 +38,13 @@ class OutsideSteps:
         """The first and the last end of steps that are in no window."""
         return [self._ends_ns[0], self._ends_ns[-1]] if self._ends_ns else []
 
-    def unit(self, count: int) -> str:
-        """Return what a number of steps is called."""
-        if self._is_of_optimizer:
-            return "optimizer step" if count == 1 else "optimizer steps"
-        return "backward pass" if count == 1 else "backward passes"
-
     def add(self, kind: int, ended_ns: int, learning_rate: float) -> None:
         """Add a training event."""
-        if kind == STEP and not self._is_of_optimizer:
-            self._is_of_optimizer = True
+        if kind == STEP and self.kind != STEP:
+            self.kind = STEP
             self.discard()  # its steps were backward passes
             self.total = self.left_out = 0
-        if (kind == STEP) == self._is_of_optimizer:
+        if kind == self.kind:
             self._ends_ns.append(ended_ns)
             self._learning_rates.append(learning_rate)
             self.total += 1
@@ -93,5 +88,12 @@ class OutsideSteps:
             parts["learning_rate"] = learning_rate
         return Window(
             EPOCH, COUNTED.format(count), opened_ns, closed_ns, parts, rows, count < limit, limit,
-            reason=NO_PARTS.format(limit, self.unit(limit)), step_ends_ns=ends_ns,
+            reason=NO_PARTS.format(limit, unit_of(self.kind, limit)), step_ends_ns=ends_ns,
         )  # fmt: skip
+
+
+def unit_of(kind: int, count: int) -> str:
+    """Return what a number of steps is called, which are events of a kind."""
+    if kind == STEP:
+        return "optimizer step" if count == 1 else "optimizer steps"
+    return "backward pass" if count == 1 else "backward passes"

@@ -19,7 +19,8 @@ EPOCH, EVALUATION = "epoch", "val"
 WORK = {COLLECTED: "collection_s", SAVED: "save_s"}
 """Kind of an event -> part of the overhead."""
 NO_SAMPLES = "samples are unknown: the loader states no number of samples, and its batches do not show it"
-NO_LAST_BATCH = "samples are unknown: some batches of the loader are missing, and one of its batches is smaller"
+OTHER_COUNT = "samples are unknown: batches of the loader are missing or repeated, and one of them is smaller"
+FAILED_BATCH = "samples are unknown: the loader failed to deliver a batch, and its other batches do not show theirs"
 
 
 class PhaseStretches(NamedTuple):
@@ -304,4 +305,6 @@ def samples_of(measured: Pass, count: int) -> float:
 
 def no_samples(measured: Pass) -> str:
     """Return why the samples of a pass are not known."""
-    return NO_SAMPLES if measured.loader.samples is None else NO_LAST_BATCH
+    if measured.loader.samples is not None:
+        return OTHER_COUNT
+    return FAILED_BATCH if measured.failures else NO_SAMPLES
