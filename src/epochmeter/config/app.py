@@ -205,9 +205,9 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], command
             hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
             return Problem(f"cannot parse `{error.override}`", hint)
         case InterpolationResolutionError(__context__=InterpolationResolutionError(__context__=OSError() as refusal)):
-            problem = describe_hydra_error(refusal, arguments, command)  # of the folder of runs
+            of_folder = describe_hydra_error(refusal, arguments, command)  # of runs
             hint = f"fix its permissions, or give {FOLDER_KEYS}"
-            return problem if refusal.errno in FULL_DISK else problem._replace(hint=hint)
+            return of_folder if refusal.errno in FULL_DISK else of_folder._replace(hint=hint)
         case InterpolationResolutionError() | RecursionError():
             references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
             cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
