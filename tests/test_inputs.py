@@ -9,6 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import SearchPathException
+from omegaconf.errors import InterpolationResolutionError
 from project import put
 
 from epochmeter.config import job, resolvers
@@ -23,6 +24,7 @@ from epochmeter.shared.problem import InputError
 from epochmeter.sweep.grid import MAX_POINTS, MAX_RUNS, check_size, value_count
 from epochmeter.sweep.sweep_folder import open_sweep_folder
 
+FULL = OSError(28, "No space left on device")  # of a buffer, without a name
 REFUSED = {
     "~batch": "`~batch` deletes a required key",
     "~model.name": "`~model.name` deletes a required key",
@@ -147,12 +149,22 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
 
 
+@pytest.mark.parametrize(
+    ("refusal", "hint"),
+    [(PermissionError(13, "Permission denied", "/root/0"), "fix its permissions, or give"), (FULL, "free disk space")],
+)
+def test_folder_of_runs_that_cannot_be_made_has_a_hint_by_its_cause(refusal, hint):
+    error, error.__context__ = InterpolationResolutionError("of a folder"), InterpolationResolutionError("of a time")
+    error.__context__.__context__ = refusal
+    with pytest.raises(SystemExit, match=f"hint: {hint}.*hydra.sweep.dir"), friendly_hydra_errors([], "train"):
+        raise error
+
+
 def test_invalid_path_has_its_own_hint_and_later_errors_are_raised_unchanged(monkeypatch):
     no_folder = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
     no_search_path = SearchPathException("Additional config directory '/nowhere' not found")
-    full = OSError(28, "No space left on device")  # of a buffer, without a name
     hints = {no_folder: "give another path, or fix the permissions", no_search_path: "give an existing folder"}
-    for error, hint in {**hints, full: "free disk space"}.items():
+    for error, hint in {**hints, FULL: "free disk space"}.items():
         with pytest.raises(SystemExit, match=f"hint: {hint}"), friendly_hydra_errors([], "train"):
             raise error
     with pytest.raises(NotADirectoryError), friendly_hydra_errors([], "train") as end_composing:  # noqa: PT012

@@ -91,6 +91,12 @@ def test_counters_of_an_amd_gpu_wrap_around_after_50_days():
     assert read_between(before, after) == {"gpu_gfx_active_fraction": pytest.approx(0.75)}
 
 
+def test_counters_of_an_amd_gpu_that_was_reset_have_no_metrics():
+    before = {"accumulation_counter": 10**9, "gfx_activity_acc": 5 * 10**8, "xgmi_read_data_acc": [7]}
+    after = {"accumulation_counter": 1500, "gfx_activity_acc": 149_000, "xgmi_read_data_acc": [9]}
+    assert read_between(before, after) == {}
+
+
 def test_traffic_of_a_link_that_was_reset_is_absent():
     links = {"xgmi_read_data_acc": ([4096, 10**9], [8192, 0]), "xgmi_write_data_acc": ([0, 0], [1024, 1024])}
     before, after = ({name: values[end] for name, values in links.items()} for end in range(2))

@@ -53,6 +53,21 @@ def test_reason_why_a_completed_run_does_not_count_is_printed_once(order, termin
     assert len(terminal.console.file.getvalue().splitlines()) == 1
 
 
+def test_reason_is_also_printed_for_a_script_with_a_secret(order, terminal):
+    def script(host):
+        plan = resolve_plan(order("dataset=tensors", of_sweep=True))
+        measure = replace(plan.job.measure, command=["train.py", "--api_key=1234567890"])
+        plan.job, plan.run.host, plan.run.identity = replace(plan.job, measure=measure), host, host
+        return plan
+
+    first = script("here")
+    first.open_record()
+    first.record.write_summary({"state": "completed", "failure": None, "metrics": {}, "notes": []}, "here")
+    completed.reuse.completed_runs.cache_clear()
+    completed.name_uncounted(script("there"), terminal)
+    assert "host here, now there" in terminal.console.file.getvalue()
+
+
 def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch):
     single, sweep = (resolve_plan(order(of_sweep=of_sweep)) for of_sweep in (False, True))
     monkeypatch.setattr(completed.reuse, "find_completed", lambda *_: sweep.record)

@@ -1,11 +1,11 @@
 """The status of a TrainJob is sent to a real server, and nothing waits for a server that does not answer."""
 
+import itertools
 import logging
 import socket
 import threading
 import time
 from contextlib import closing
-from itertools import pairwise
 
 import kubeflow
 import pytest
@@ -127,12 +127,14 @@ def test_newest_status_is_sent_at_once_then_not_more_often_than_the_period(monke
         return ""
 
     monkeypatch.setattr(tracking, "send", note)
-    thread, count = StatusThread(Endpoint("https://nowhere"), period_s=period_s, limit_s=LONG_S), 0
-    while len(begun_s) < 4:
-        thread.report(TrainerStatus(min(0.99, count / 1000)))
-        count += 1
-        time.sleep(0.001)
-    periods_s = [after_s - before_s for before_s, after_s in pairwise(begun_s)]
+    thread, counts = StatusThread(Endpoint("https://nowhere"), period_s=period_s, limit_s=LONG_S), itertools.count()
+
+    def has_sent():
+        thread.report(TrainerStatus(min(0.99, next(counts) / 1000)))
+        return len(begun_s) >= 4
+
+    wait_until(has_sent, pause_s=0.001)
+    periods_s = [after_s - before_s for before_s, after_s in itertools.pairwise(begun_s)]
     thread.report(TrainerStatus(1.0))
     thread.flush()
     assert min(periods_s) >= period_s
@@ -143,7 +145,7 @@ def test_newest_status_is_sent_at_once_then_not_more_often_than_the_period(monke
 
 def test_server_that_does_not_answer_delays_nothing_and_the_end_by_the_limit_only(tmp_path, warnings):
     answered = threading.Event()
-    with serving(tmp_path, lambda number: answered.wait() and 200) as server:
+    with serving(tmp_path, lambda number: answered.wait(LONG_S) and 200) as server:
         thread = StatusThread(find_endpoint(server.environment), period_s=0.01, limit_s=0.5)
         for _ in range(100):
             thread.report(STATUS)

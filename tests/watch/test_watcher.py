@@ -53,6 +53,13 @@ def test_a_resumed_run_is_timed_by_its_epochs_and_its_clock_since_then(tmp_path)
     assert progress.remaining_s == pytest.approx(23)
 
 
+def test_a_suspension_of_the_machine_is_no_progress_of_the_epoch_after_it(tmp_path):
+    clock = {"wall_s": NOW_S - 3600 - 100, "monotonic_ns": 4900 * SECOND}
+    lines = [{**line, "suspended_s": 3600.0} for line in epochs(3)]
+    progress = look(write_run(tmp_path / "0", lines, clock=clock)).active[0].progress
+    assert progress.remaining_s == pytest.approx(26)
+
+
 def test_times_are_right_although_the_clock_was_set_during_the_run(tmp_path, monkeypatch):
     clock = {"wall_s": 120.0, "monotonic_ns": 4900 * SECOND, "boottime_ns": 4900 * SECOND}  # 100 s ago, in 1970
     folder = write_run(tmp_path / "0", epochs(3), clock=clock, boot_id="this")

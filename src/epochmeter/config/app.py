@@ -38,6 +38,8 @@ TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 MULTIRUN = ("-m", "--multirun")
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+FOLDER_KEYS = "`hydra.run.dir=FOLDER/0`; for a sweep `hydra.sweep.dir=FOLDER`"  # of another folder of runs
 SWEEP_KEYS = ("format", *(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "again", "resume")))
 """Keys with one value for all runs of a sweep."""
 KeyFilter = Callable[[str], bool]
@@ -203,8 +205,9 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], command
             hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
             return Problem(f"cannot parse `{error.override}`", hint)
         case InterpolationResolutionError(__context__=InterpolationResolutionError(__context__=OSError() as refusal)):
-            hint = "fix its permissions, or give `hydra.run.dir=FOLDER/0`; for a sweep `hydra.sweep.dir=FOLDER`"
-            return describe_hydra_error(refusal, arguments, command)._replace(hint=hint)  # of the folder of runs
+            of_folder = describe_hydra_error(refusal, arguments, command)  # of runs
+            hint = f"fix its permissions, or give {FOLDER_KEYS}"
+            return of_folder if refusal.errno in FULL_DISK else of_folder._replace(hint=hint)
         case InterpolationResolutionError() | RecursionError():
             references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
             cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
@@ -212,9 +215,9 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], command
             return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
         case MissingConfigException(missing_cfg_file=str(file)) if missing := re.match(r"((?:hydra/)?\w+)/(.+)", file):
             return unknown_choice_problem(*missing.groups())
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            hint = "free disk space, or give a folder on another disk: `hydra.run.dir=FOLDER/0`; for a sweep "
-            return Problem(f"cannot write: {error.strerror}", hint + "`hydra.sweep.dir=FOLDER`")
+        case OSError() if error.errno in FULL_DISK:
+            hint = f"free disk space, or give a folder on another disk: {FOLDER_KEYS}"
+            return Problem(f"cannot write: {error.strerror}", hint)
         case OSError() if error.errno:
             problem = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
             return Problem(problem, "give another path, or fix the permissions")

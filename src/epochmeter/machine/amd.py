@@ -25,6 +25,8 @@ LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_b
 """Metric -> counters of the links to other GPUs, in KiB."""
 PERFORMANCE_LEVEL = "AMDSMI_DEV_PERF_LEVEL_"  # begins amdsmi's names of performance levels
 CYCLE_S, PERCENT, KIBIBYTE = 0.001, 0.01, 1024
+MIN_CYCLE_S = 0.01 * CYCLE_S
+"""Time per counted cycle below which the counter did not wrap around, but was reset."""
 _replacement: Any = None
 MAX_FRACTION = 1.5
 """Largest accepted fraction: short windows may count one cycle too many. A larger fraction has an unknown unit."""
@@ -147,6 +149,8 @@ class AmdCounters(AmdSmiGpu):
         if seconds <= 0:
             return {}
         cycles = sum(increases("accumulation_counter")) % WRAP or seconds / CYCLE_S
+        if seconds / cycles < MIN_CYCLE_S:
+            return {}
         percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
         metrics = {metric: values[0] % WRAP * PERCENT / cycles for metric, values in percents.items() if values}
         if any(fraction > MAX_FRACTION for fraction in metrics.values()):

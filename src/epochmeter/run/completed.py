@@ -69,10 +69,11 @@ def name_uncounted(plan: Plan, terminal: Terminal) -> None:
     sweep = plan.record.folder.parent
     if reuses_none(sweep):
         return
-    overrides, identity = conceal_tree(plan.run.overrides), plan.run.identity
+    overrides, command = (conceal_tree(own) for own in (plan.run.overrides, plan.job.measure.command))
+    identity = plan.run.identity
     for job, run in reuse.completed_runs(sweep):
-        command = (job.get("measure") or {}).get("command")  # absent in records of earlier versions
-        is_same = run.overrides == overrides and command == plan.job.measure.command
+        recorded = (job.get("measure") or {}).get("command")  # absent in records of earlier versions
+        is_same = run.overrides == overrides and recorded == command
         if is_same and run.identity != identity:
             with suppress(*READ_ERRORS):
                 reasons = "; ".join(recorded_differences(plan.job, plan.run, job, run))

@@ -74,8 +74,7 @@ def end_time(plan: Plan) -> datetime:
     """Return the end of a run: now, but that of the last window if the script ran before this command."""
     windows = plan.record.windows() if plan.job.measure.events else []
     if windows and plan.run.clock:
-        last = windows[-1]
-        return datetime.fromtimestamp(plan.run.clock.unix_s(last["closed_ns"], last.get("suspended_s", 0.0)))
+        return datetime.fromtimestamp(plan.run.clock.unix_s(windows[-1]["closed_ns"]))
     return datetime.now()
 
 
@@ -101,9 +100,9 @@ def write_summary(record: Record, job: Job, run: RunInfo, result: RunResult, **m
     if analysis := record.trace_analysis():
         result.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = result.failure.to_fields() if result.failure else None
-    epochs = averaged_epochs(windows, job.warmup_epochs)
+    steady = averaged_windows(windows, job.warmup_epochs)
+    epochs = [epoch["metrics"] for epoch in steady]
     if not result.trainings:
-        steady = averaged_windows(windows, job.warmup_epochs)
         result.metrics.update(growth_metrics({epoch["epoch"]: epoch["metrics"] for epoch in steady}))
         result.notes += growth_notes(result.metrics)
     verdict = find_verdict(result.metrics, run.medium, "steady", epochs)

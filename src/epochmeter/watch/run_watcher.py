@@ -266,7 +266,8 @@ class RunWatcher:
         if not epoch_s:
             return None, 0.0
         recorded, last = len(self._epochs), self._epochs[-1]
-        in_epoch_s = now_s - self._run.clock_of(math.inf).unix_s(last["opened_ns"])
+        opened_s = self._run.clock_of(math.inf).unix_s(last["opened_ns"], last.get("suspended_s", 0.0))
+        in_epoch_s = now_s - opened_s
         is_evaluating = self._job.get("evaluate") and self._windows[-1] is last
         first = recorded - 1 if is_evaluating else recorded
         return min(first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s)), epoch_s
