@@ -107,8 +107,9 @@ class MlflowThread:
 
     def wait_until_loaded(self) -> None:
         """Wait, once, for MLflow's import and an earlier run's last call, which cannot be interrupted."""
-        self._loaded.wait(self._loading_limit_s)
-        self._loading_limit_s = 0.0
+        if self._thread.is_alive():
+            self._loaded.wait(self._loading_limit_s)
+            self._loading_limit_s = 0.0
 
     def _do(self, work: Work) -> None:
         with suppress(DeadlinePassed), PUBLISH_LOCK:
