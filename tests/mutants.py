@@ -236,7 +236,7 @@ MUTANTS = [
     ),
     Mutant("results/summary.py", "-math.inf) >= job.target_accuracy", "-math.inf) > job.target_accuracy"),
     Mutant("results/bottleneck.py", "> half_width(values)", "> 0"),
-    Mutant("results/bottleneck.py", "difference.values()) >= LARGE_FRACTION * e2e_s", "difference.values()) > 0"),
+    Mutant("results/bottleneck.py", "difference.values())) >= LARGE_FRACTION * e2e_s", "difference.values())) > 0"),
     Mutant("results/next_steps.py", "gain.at_most >= MIN_GAIN", "gain.at_most >= 0"),
     Mutant("results/next_step_rules.py", "run.cores_per_rank > 1 and", "", "results/test_next_steps.py"),
     Mutant("results/quantities.py", "supported_decimals(half) if half else 6", "6"),
