@@ -58,5 +58,10 @@ if __name__ == "__main__":
             print(next(iterator, None))
     truth.write(model)
     sampler.failures = 1
-    for _ in loader:
-        pass
+    try:
+        for _ in loader:
+            pass
+    except RuntimeError as error:
+        if workers == 0:
+            raise
+        sys.exit(f"failed: {error}")  # the lines of torch in a traceback depend on which worker is first
