@@ -11,12 +11,12 @@ SWEEP  := batch=8,16,32
 BENCHES := $(filter-out benchmarks/accuracy/gpu_%,$(wildcard $(addprefix benchmarks/,accuracy/*.py cost/*.py decisions/*.py)))
 BENCH_PATH := src:tests:benchmarks
 
-# One process more than cores, at most four, as some tests wait: with more, those of known times wait for the processor.
+# One process per core, at most four: with more, tests that measure known times wait for the processor.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 # Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
 # The system tests wait for their commands a third of the time: four processes use two cores fully.
 BY_FILE  := --dist loadscope --no-loadscope-reorder
-PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --maxprocesses 4 $(BY_FILE)
+PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
 WAITING  := -n 4 $(BY_FILE)
 # Without this variable, pytest caches the assertions that it rewrites. Rewriting takes seconds per process.
 PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
