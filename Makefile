@@ -14,10 +14,10 @@ BENCH_PATH := src:tests:benchmarks
 # One process per core, at most four: with more, tests that measure known times wait for the processor.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 # Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
-# The system tests wait for their commands a third of the time: four processes use two cores fully.
+# The system tests wait for their commands a third of the time, so that three processes use two cores fully.
 BY_FILE  := --dist loadscope --no-loadscope-reorder
 PARALLEL := -n logical --maxprocesses 4 $(BY_FILE)
-WAITING  := -n 4 $(BY_FILE)
+WAITING  := -n 3 $(BY_FILE)
 # Without this variable, pytest caches the assertions that it rewrites. Rewriting takes seconds per process.
 PYTEST   := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 # Exit status of pytest if ARGS select none of the tests.

@@ -3,6 +3,8 @@
 Python 3.6 and torch 1.10 (JetPack 4), 3.8 and 2.0 (JetPack 5), 3.10 and 2.5 (JetPack 6).
 """
 
+import re
+
 import pytest
 import tiny
 from project import ROOT
@@ -26,7 +28,8 @@ def test_run_on_a_board_s_python_is_completed_and_its_clock_accounts_for_every_e
     training = record.run()["training"]
     python, torch = STACKS[target]
     assert (training["python"][: len(python)], training["torch"][: len(torch)]) == (python, torch)
-    assert [note for note in record.summary()["notes"] if "other processes" not in note] == []  # they run other tests
+    of_other_tests = re.compile("other processes|oversubscribed")
+    assert [note for note in record.summary()["notes"] if not of_other_tests.search(note)] == []
     epochs = [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
     assert len(epochs) == 2
     for metrics in epochs:
