@@ -10,7 +10,7 @@ from epochmeter import Meter
 from epochmeter.agent import find_controller as module
 from epochmeter.agent import hooks
 from epochmeter.agent.find_controller import VARIABLE, find_controller
-from epochmeter.agent.meter import script_command
+from epochmeter.agent.own_controller import script_command
 from epochmeter.shared.events import FOLDER_PREFIX, NO_CONTROLLER
 
 BATCHES = [1, 2]

@@ -282,7 +282,7 @@ def test_threads_that_begin_at_the_same_time_start_one_controller(script, tmp_pa
     script.unhook()
     monkeypatch.setattr(hooks, "agent", None)
     monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
-    monkeypatch.setattr("epochmeter.agent.meter.start_controller", start)
+    monkeypatch.setattr("epochmeter.agent.own_controller.start_controller", start)
     with Meter() as meter:
         threads = [threading.Thread(target=list, args=[meter.batches(BATCHES)]) for _ in range(4)]
         for thread in threads:
@@ -306,7 +306,7 @@ def test_interrupt_within_the_agent_ends_measuring_and_reaches_the_script(loop, 
 
 def test_meter_without_a_controller_measures_nothing(monkeypatch):
     monkeypatch.setattr(hooks, "agent", None)
-    monkeypatch.setattr("epochmeter.agent.meter.Controller", None)
+    monkeypatch.setattr("epochmeter.agent.own_controller.Controller", None)
     meter = Meter()
     with meter.window("phase"):
         assert [list(meter.batches(BATCHES)) for _ in meter.epochs(2)] == [BATCHES, BATCHES]
@@ -325,7 +325,7 @@ def test_override_without_a_value_is_refused_and_the_loop_continues(monkeypatch)
 def test_agent_that_cannot_begin_leaves_the_script_alone(monkeypatch):
     monkeypatch.setattr(hooks, "agent", None)
     monkeypatch.delenv("EPOCHMETER_MEASURED", raising=False)
-    monkeypatch.setattr("epochmeter.agent.meter.Controller", lambda overrides: SimpleNamespace(agent={}))
+    monkeypatch.setattr("epochmeter.agent.own_controller.Controller", lambda overrides: SimpleNamespace(agent={}))
     with Meter() as meter:
         assert list(meter.batches(BATCHES)) == BATCHES
     assert meter.last.reason.startswith("TypeError: ")
@@ -345,7 +345,7 @@ def start_alone(monkeypatch, tmp_path):
         folders.append(folder)
         return SimpleNamespace(agent={"socket": None, "logs": str(folder), "folder": str(folder)}, wait=lambda: None)
 
-    monkeypatch.setattr("epochmeter.agent.meter.start_controller", start)
+    monkeypatch.setattr("epochmeter.agent.own_controller.start_controller", start)
     return folders
 
 

@@ -150,7 +150,7 @@ def test_callback_has_the_energy_of_the_last_epoch_after_training(loop, tmp_path
             pass
 
     monkeypatch.setattr(recording, "ScriptConnection", lambda folder, *_: Connection(folder))
-    monkeypatch.setattr("epochmeter.agent.meter.Controller", Controller)
+    monkeypatch.setattr("epochmeter.agent.own_controller.Controller", Controller)
     loop([callback := adapter(loop)], tmp_path)
     assert callback.meter.last.energy_j == 2.0
 
@@ -160,7 +160,7 @@ def test_callback_without_a_controller_records_the_same_windows_for_a_later_comm
     def without(overrides):
         raise NoControllerError("there is none")
 
-    monkeypatch.setattr("epochmeter.agent.meter.Controller", without)
+    monkeypatch.setattr("epochmeter.agent.own_controller.Controller", without)
     monkeypatch.chdir(tmp_path)
     loop([callback := adapter(loop)], tmp_path)
     assert callback.meter.last.reason == NO_CONTROLLER

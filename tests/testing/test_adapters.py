@@ -7,7 +7,7 @@ import torch
 from cases import case, cases
 
 from epochmeter import Meter
-from epochmeter.agent import meter as meters
+from epochmeter.agent import own_controller
 from epochmeter.testing import check_adapter, check_loader
 
 EPOCHS, STEPS = 2, 4
@@ -81,9 +81,9 @@ def train(adapter):
 
 
 def test_adapter_with_complete_windows_passes_and_leaves_nothing():
-    start = meters.start_controller
+    start = own_controller.start_controller
     check_adapter(Adapter, train, epochs=EPOCHS, steps=STEPS, evaluations=EPOCHS)
-    assert meters.start_controller is start
+    assert own_controller.start_controller is start
 
 
 @cases(

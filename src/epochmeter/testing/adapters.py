@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from epochmeter.agent import meter as meters
+from epochmeter.agent import own_controller
 from epochmeter.agent.meter import Meter
 from epochmeter.segmentation.script import ScriptWindows
 from epochmeter.segmentation.windows import EPOCH, EVALUATION, Window
@@ -157,7 +157,7 @@ def _passed(loader: Iterable[Any]) -> list[Any]:
 @contextmanager
 def _recorded(error: Exception | None = None) -> Iterator[Path]:
     """Let meters in this context record their events in a folder, or fail, instead of starting a controller."""
-    start = meters.start_controller
+    start = own_controller.start_controller
     with tempfile.TemporaryDirectory() as folder:
 
         def record(overrides: Iterable[str]) -> Any:
@@ -165,11 +165,11 @@ def _recorded(error: Exception | None = None) -> Iterator[Path]:
                 raise error
             return _Recording(folder, dict(override.partition("=")[::2] for override in overrides))
 
-        meters.start_controller = record
+        own_controller.start_controller = record
         try:
             yield Path(folder)
         finally:
-            meters.start_controller = start
+            own_controller.start_controller = start
 
 
 class _Recording:
